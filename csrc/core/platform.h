@@ -1,0 +1,29 @@
+// The few words that differ between a host compiler and nvcc. Everything in core/ is free of torch and works on raw
+// pointers, so that one text of the algorithm serves the CPU, CUDA and the C++ tests.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#define GPN_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define GPN_HOST_DEVICE inline
+#endif
+
+// A place where another thread may run next. The tests on the CPU define it to explore schedules; it is empty elsewhere.
+#if !defined(GPN_SCHEDULE_POINT)
+#define GPN_SCHEDULE_POINT()
+#endif
+
+namespace gpn {
+
+template <class To, class From>
+GPN_HOST_DEVICE To bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+}  // namespace gpn

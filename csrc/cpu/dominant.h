@@ -1,0 +1,291 @@
+// The dominant edge of every node, on the CPU. Edges that come in runs of ascending rows (as PyG stores them) are swept once, without
+// atomics or scratch memory; any other order goes through the keys of core/dominance.h.
+#pragma once
+
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "../core/atomic.h"
+#include "../core/dominance.h"
+#include "parallel.h"
+
+namespace gpn::cpu {
+
+struct Edges {
+  const int64_t* row;  // [count] the node that chooses
+  const int64_t* col;  // [count] the chosen neighbour
+  int64_t count;
+  int64_t num_nodes;
+};
+
+// What a node keeps of its dominant edge, by the edge's position in the list.
+struct KeepEdge {
+  int64_t first;  // the id of the edge at position 0
+  int64_t operator()(int64_t edge) const { return first + edge; }
+};
+struct KeepColumn {
+  const int64_t* col;
+  int64_t operator()(int64_t edge) const { return col[edge]; }
+};
+
+template <class Score>
+using Code = std::conditional_t<sizeof(Score) == 8, uint64_t, uint32_t>;
+
+template <class Score>
+Code<Score> code_of(Score score) {
+  if constexpr (sizeof(Score) == 8) {
+    return ordered(double(score));
+  } else {
+    return ordered(float(score));
+  }
+}
+
+// Edges are handled in blocks that stay in the first-level cache: checked first, with loops that vectorise, and used then.
+constexpr int64_t kBlock = 256;
+
+// Says whether all ids lie in [0, num_nodes): the sign bit of id | (num_nodes - 1 - id) is set for those that do not.
+inline bool ids_fit(const int64_t* id, int64_t count, int64_t num_nodes) {
+  uint64_t signs = 0;
+  for (int64_t i = 0; i < count; ++i) signs |= uint64_t(id[i]) | (uint64_t(num_nodes - 1) - uint64_t(id[i]));
+  return int64_t(signs) >= 0;
+}
+
+inline bool ascends(const int64_t* row, int64_t count) {
+  int64_t signs = 0;
+  for (int64_t i = 1; i < count; ++i) signs |= row[i] - row[i - 1];
+  return signs >= 0;
+}
+
+// Writes the codes of `count` scores; false if one is NaN.
+template <class Score>
+bool encode(const Score* scores, int64_t count, Code<Score>* codes) {
+  bool nan = false;
+  for (int64_t i = 0; i < count; ++i) {
+    codes[i] = code_of(scores[i]);
+    nan |= codes[i] == kNanCode;
+  }
+  return !nan;
+}
+
+template <class Score>
+bool check_and_encode(const Edges& edges, const Score* scores, int64_t begin, int64_t count, Code<Score>* codes) {
+  return ids_fit(edges.row + begin, count, edges.num_nodes) & ids_fit(edges.col + begin, count, edges.num_nodes) &
+         encode(scores + begin, count, codes);
+}
+
+enum class Sweep { kDone, kBad, kUnsorted };
+
+// The best edge so far of the row that is being read. Code 0: none yet.
+template <class Code>
+struct Run {
+  int64_t row = -1;
+  Code code = 0;
+  int64_t kept = -1;
+};
+
+// One thread's piece of the edges, rows ascending. The run that was already open when the piece began is not this thread's to
+// write: its part of it is left in `head` for join_runs.
+template <class Score, class Keep>
+class alignas(64) RunSweep {  // a cache line of its own
+ public:
+  RunSweep(const Edges& edges, const Score* scores, Keep keep, int64_t* kept)
+      : edges_(edges), scores_(scores), keep_(keep), kept_(kept) {}
+
+  Run<Code<Score>> head, tail;
+
+  Sweep operator()(int64_t begin, int64_t end) {
+    if (begin > 0) {
+      tail.row = edges_.row[begin - 1];  // unchecked so far: negative here, or above a valid row, is caught below
+      if (tail.row < 0) return Sweep::kBad;
+    }
+    in_head_ = begin > 0;
+    Code<Score> codes[kBlock];
+    for (int64_t block = begin; block < end; block += kBlock) {
+      const int64_t count = std::min(kBlock, end - block);
+      if (!check_and_encode(edges_, scores_, block, count, codes)) return Sweep::kBad;
+      const int64_t before = block > 0;
+      if (!ascends(edges_.row + block - before, count + before)) return Sweep::kUnsorted;
+      int64_t i = in_head_ ? read_head(block, count, codes) : 0;
+      while (i < count) i = read_stretch(block, i, std::min(i + kStretch, count), codes);
+    }
+    if (end == edges_.count) std::fill(kept_ + tail.row + 1, kept_ + edges_.num_nodes, -1);
+    return Sweep::kDone;
+  }
+
+ private:
+  static constexpr int64_t kStretch = 32;
+
+  static Code<Score> highest(const Code<Score>* codes, int64_t begin, int64_t end) {
+    Code<Score> best = 0;
+    for (int64_t i = begin; i < end; ++i) best = std::max(best, codes[i]);
+    return best;
+  }
+
+  int64_t read_head(int64_t block, int64_t count, const Code<Score>* codes) {
+    const int64_t* row = edges_.row + block;
+    const int64_t stop = std::upper_bound(row, row + count, tail.row) - row;
+    raise(head, block, 0, stop, codes);
+    in_head_ = stop == count;
+    return stop;
+  }
+
+  bool raise(Run<Code<Score>>& run, int64_t block, int64_t begin, int64_t end, const Code<Score>* codes) {
+    const Code<Score> best = highest(codes, begin, end);
+    if (best <= run.code) return false;
+    run.code = best;
+    run.kept = keep_(block + (std::find(codes + begin, codes + end, best) - codes));
+    return true;
+  }
+
+  int64_t read_stretch(int64_t block, int64_t begin, int64_t end, const Code<Score>* codes) {
+    const int64_t* row = edges_.row + block;
+    if (row[end - 1] == tail.row) {  // dense rows: the whole stretch goes on with the open run
+      if (raise(tail, block, begin, end, codes)) kept_[tail.row] = tail.kept;
+      return end;
+    }
+    // Sparse rows: no branch depends on where a run ends or on which score is higher; a node is written once an edge.
+    Run<Code<Score>> run = tail;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = row[i];
+      if (r > run.row + 1) std::fill(kept_ + run.row + 1, kept_ + r, -1);
+      const int64_t candidate = keep_(block + i);
+      const bool take = (r != run.row) | (codes[i] > run.code);
+      run.code = take ? codes[i] : run.code;
+      run.kept = take ? candidate : run.kept;
+      run.row = r;
+      kept_[r] = run.kept;
+    }
+    tail = run;
+    return end;
+  }
+
+  const Edges edges_;
+  const Score* scores_;
+  const Keep keep_;
+  int64_t* kept_;
+  bool in_head_ = false;
+};
+
+template <class Parallel, class Score, class Keep>
+Sweep dominant_runs(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, int64_t* kept) {
+  const Pieces pieces = cut(parallel, edges.count);
+  std::vector<RunSweep<Score, Keep>> sweeps(pieces.tasks, {edges, scores, keep, kept});
+  std::vector<Sweep> outcome(pieces.tasks);
+  parallel(pieces.tasks, [&](int64_t t) { outcome[t] = sweeps[t](pieces.begin(t), pieces.end(t)); });
+  if (std::count(outcome.begin(), outcome.end(), Sweep::kUnsorted)) return Sweep::kUnsorted;
+  if (std::count(outcome.begin(), outcome.end(), Sweep::kBad)) return Sweep::kBad;
+
+  // Runs that cross pieces, in order: among equal codes the earlier edge stays.
+  Run<Code<Score>> open = sweeps[0].tail;
+  for (int64_t t = 1; t < pieces.tasks; ++t) {
+    if (sweeps[t].head.code > open.code) {
+      open = {open.row, sweeps[t].head.code, sweeps[t].head.kept};
+      kept[open.row] = open.kept;
+    }
+    if (sweeps[t].tail.code != 0) open = sweeps[t].tail;
+  }
+  return Sweep::kDone;
+}
+
+// Runs f(block, count, codes) over all blocks of edges after they were checked.
+template <class Parallel, class Score, class F>
+Sweep for_each_block(const Parallel& parallel, const Edges& edges, const Score* scores, const F& f) {
+  std::atomic<bool> bad = false;
+  for_each_piece(parallel, edges.count, [&](int64_t begin, int64_t end) {
+    Code<Score> codes[kBlock];
+    for (int64_t block = begin; block < end; block += kBlock) {
+      const int64_t count = std::min(kBlock, end - block);
+      if (!check_and_encode(edges, scores, block, count, codes)) {
+        bad = true;
+        return;
+      }
+      f(block, count, codes);
+    }
+  });
+  return bad ? Sweep::kBad : Sweep::kDone;
+}
+
+// kept[v] = max(kept[v], value), where `shared` says whether other threads do the same.
+inline void raise(uint64_t* key, uint64_t value, bool shared) {
+  if (shared) {
+    atomic_raise(key, value);
+  } else {
+    *key = std::max(*key, value);
+  }
+}
+
+template <class Parallel, class Score, class Keep>
+Sweep dominant_packed(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, int64_t first_edge,
+                      int64_t* kept) {
+  static_assert(sizeof(Code<Score>) == 4);
+  uint64_t* keys = reinterpret_cast<uint64_t*>(kept);
+  const bool shared = cut(parallel, edges.count).tasks > 1;
+  for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) { std::fill(keys + begin, keys + end, 0); });
+  const Sweep outcome =
+      for_each_block(parallel, edges, scores, [&](int64_t block, int64_t count, const Code<Score>* codes) {
+        const int64_t* row = edges.row + block;
+        for (int64_t i = 0; i < count; ++i) prefetch(keys + row[i]);
+        for (int64_t i = 0; i < count; ++i) {
+          raise(keys + row[i], packed_key(codes[i], first_edge + block + i), shared);
+        }
+      });
+  if (outcome != Sweep::kDone) return outcome;
+  for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) {
+    for (int64_t v = begin; v < end; ++v) {
+      if (v + 16 < end) prefetch(edges.col + int64_t(packed_edge(keys[v + 16]) - first_edge));
+      kept[v] = keys[v] == 0 ? -1 : keep(packed_edge(keys[v]) - first_edge);
+    }
+  });
+  return Sweep::kDone;
+}
+
+// `ids` is scratch for num_nodes edge ids.
+template <class Parallel, class Score, class Keep>
+Sweep dominant_wide(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, int64_t first_edge,
+                    int64_t* kept, int64_t* ids) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  uint64_t* best = reinterpret_cast<uint64_t*>(kept);
+  for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) {
+    std::fill(best + begin, best + end, 0);
+    std::fill(ids + begin, ids + end, kNone);
+  });
+  const Sweep outcome =
+      for_each_block(parallel, edges, scores, [&](int64_t block, int64_t count, const Code<Score>* codes) {
+        const int64_t* row = edges.row + block;
+        for (int64_t i = 0; i < count; ++i) prefetch(best + row[i]);
+        for (int64_t i = 0; i < count; ++i) atomic_raise(best + row[i], uint64_t(codes[i]));
+      });
+  if (outcome != Sweep::kDone) return outcome;
+  for_each_block(parallel, edges, scores, [&](int64_t block, int64_t count, const Code<Score>* codes) {
+    const int64_t* row = edges.row + block;
+    for (int64_t i = 0; i < count; ++i) prefetch(best + row[i]);
+    for (int64_t i = 0; i < count; ++i) {
+      if (best[row[i]] == codes[i]) atomic_lower(ids + row[i], first_edge + block + i);
+    }
+  });
+  for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) {
+    for (int64_t v = begin; v < end; ++v) kept[v] = ids[v] == kNone ? -1 : keep(ids[v] - first_edge);
+  });
+  return Sweep::kDone;
+}
+
+// kept[v] = keep(dominant edge of v), -1 where v has none. kBad: an id out of range or a NaN; then kept holds nothing of use.
+// Edges have the ids first_edge, first_edge + 1, ... `wide_scratch()` gives room for num_nodes ids, and is only called where the
+// wide form is needed.
+template <class Parallel, class Score, class Keep, class Scratch>
+Sweep dominant(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, Form form,
+               int64_t first_edge, int64_t* kept, const Scratch& wide_scratch) {
+  if (form == Form::kAutomatic) {
+    const Sweep outcome = dominant_runs(parallel, edges, scores, keep, kept);
+    if (outcome != Sweep::kUnsorted) return outcome;
+  }
+  if constexpr (sizeof(Code<Score>) == 4) {
+    if (form != Form::kWide && first_edge + edges.count <= kPackedEdges) {
+      return dominant_packed(parallel, edges, scores, keep, first_edge, kept);
+    }
+  }
+  return dominant_wide(parallel, edges, scores, keep, first_edge, kept, wide_scratch());
+}
+
+}  // namespace gpn::cpu

@@ -1,0 +1,39 @@
+// How work is cut for threads. An executor `parallel` has `threads()` and runs `parallel(tasks, f)`: f(t) for every t in [0, tasks),
+// in any order, and returns when all are done. The library hands in torch's thread pool, the C++ tests their own.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace gpn::cpu {
+
+// [0, size) in `tasks` contiguous pieces of nearly equal length.
+struct Pieces {
+  int64_t size;
+  int64_t tasks;
+
+  int64_t begin(int64_t task) const { return size / tasks * task + std::min(task, size % tasks); }
+  int64_t end(int64_t task) const { return begin(task + 1); }
+};
+
+// At most one piece a thread, and none so small that starting a thread costs more than the work saves.
+template <class Parallel>
+Pieces cut(const Parallel& parallel, int64_t size, int64_t smallest = 16384) {
+  return {size, std::clamp<int64_t>(size / smallest, 1, parallel.threads())};
+}
+
+template <class Parallel, class F>
+void for_each_piece(const Parallel& parallel, int64_t size, const F& f) {
+  const Pieces pieces = cut(parallel, size);
+  parallel(pieces.tasks, [&](int64_t task) { f(pieces.begin(task), pieces.end(task)); });
+}
+
+inline void prefetch(const void* address) {
+#if defined(__GNUC__)
+  __builtin_prefetch(address, 1);
+#else
+  (void)address;
+#endif
+}
+
+}  // namespace gpn::cpu

@@ -1,0 +1,171 @@
+// gpn::parse, gpn::dominant and gpn::components for CPU tensors: checks, dtype dispatch and memory around dominant.h and components.h.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/headeronly/core/Dispatch_v2.h>
+
+#include "../checks.h"
+#include "components.h"
+#include "dominant.h"
+
+namespace gpn::cpu {
+namespace {
+
+struct TorchThreads {
+  int64_t threads() const { return torch::stable::get_num_threads(); }
+
+  template <class F>
+  void operator()(int64_t tasks, const F& f) const {
+    if (tasks == 1) return f(0);
+    torch::stable::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) f(task);
+    });
+  }
+};
+
+Tensor empty_like_on(const Tensor& tensor, int64_t size, ScalarType type) {
+  return torch::stable::new_empty(tensor, {size}, type);
+}
+
+// The largest id plus one; fails on a negative id.
+int64_t count_nodes(const int64_t* row, const int64_t* col, int64_t count) {
+  const TorchThreads parallel;
+  const Pieces pieces = cut(parallel, count);
+  std::vector<int64_t> largest(pieces.tasks, -1);
+  std::atomic<bool> negative = false;
+  parallel(pieces.tasks, [&](int64_t t) {
+    int64_t most = -1, signs = 0;
+    for (int64_t i = pieces.begin(t); i < pieces.end(t); ++i) {
+      most = std::max(most, std::max(row[i], col[i]));
+      signs |= row[i] | col[i];
+    }
+    largest[t] = most;
+    if (signs < 0) negative = true;
+  });
+  if (negative) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (row[i] < 0) fail("edge_index: expected non-negative node ids, got ", row[i], " at edge_index[0, ", i, "]");
+      if (col[i] < 0) fail("edge_index: expected non-negative node ids, got ", col[i], " at edge_index[1, ", i, "]");
+    }
+  }
+  return *std::max_element(largest.begin(), largest.end()) + 1;
+}
+
+Edges edges_of(const Tensor& readable_edge_index, std::optional<int64_t> num_nodes) {
+  const int64_t* row = row_of(readable_edge_index);
+  const int64_t* col = col_of(readable_edge_index);
+  const int64_t count = readable_edge_index.size(1);
+  if (num_nodes == 0 && count > 0) {
+    fail("edge_index: expected no edges because num_nodes is 0, got ", count, " edges");
+  }
+  return {row, col, count, num_nodes ? *num_nodes : count_nodes(row, col, count)};
+}
+
+// Called when a kernel has met a bad value: finds the first one, ids before scores.
+void report_bad_ids(const Edges& edges) {
+  for (int64_t i = 0; i < edges.count; ++i) {
+    for (int64_t end = 0; end < 2; ++end) {
+      const int64_t id = end ? edges.col[i] : edges.row[i];
+      if (id < 0 || id >= edges.num_nodes) {
+        fail("edge_index: expected node ids from 0 to num_nodes - 1 = ", edges.num_nodes - 1, ", got ", id,
+             " at edge_index[", end, ", ", i, "]");
+      }
+    }
+  }
+}
+
+template <class Score>
+[[noreturn]] void report_bad_values(const Edges& edges, const Score* scores) {
+  report_bad_ids(edges);
+  for (int64_t i = 0; i < edges.count; ++i) {
+    if (code_of(scores[i]) == kNanCode) fail("scores: expected no NaN, got NaN at scores[", i, "]");
+  }
+  fail("edge_index: changed while it was read");
+}
+
+// What every kernel of this file starts from, after all checks that need no data.
+struct Input {
+  Tensor edge_index;
+  Tensor scores;
+  Edges edges;
+
+  Input(const Tensor& given_edge_index, const Tensor& given_scores, std::optional<int64_t> num_nodes) {
+    check_edge_index(given_edge_index);
+    check_scores(given_scores, given_edge_index);
+    check_num_nodes(num_nodes);
+    edge_index = readable(given_edge_index);
+    scores = torch::stable::contiguous(given_scores);
+    edges = edges_of(edge_index, num_nodes);
+  }
+};
+
+template <class Keep>
+Tensor dominant_by(const Input& input, Keep keep, Form form, int64_t first_edge) {
+  Tensor kept = empty_like_on(input.edge_index, input.edges.num_nodes, ScalarType::Long);
+  Tensor ids;
+  const auto wide_scratch = [&] {
+    ids = empty_like_on(input.edge_index, input.edges.num_nodes, ScalarType::Long);
+    return ids.mutable_data_ptr<int64_t>();
+  };
+  THO_DISPATCH_V2(input.scores.scalar_type(), "gpn::dominant", AT_WRAP([&] {
+                    const scalar_t* scores = input.scores.const_data_ptr<scalar_t>();
+                    const Sweep outcome = dominant(TorchThreads(), input.edges, scores, keep, form, first_edge,
+                                                   kept.mutable_data_ptr<int64_t>(), wide_scratch);
+                    if (outcome != Sweep::kDone) report_bad_values(input.edges, scores);
+                  }),
+                  AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
+  return kept;
+}
+
+// Runs f with scratch for a forest over num_nodes nodes, in the narrowest type that holds them.
+template <class F>
+void with_forest(const Tensor& like, int64_t num_nodes, const F& f) {
+  if (num_nodes <= std::numeric_limits<int32_t>::max()) {
+    f(empty_like_on(like, num_nodes, ScalarType::Int).mutable_data_ptr<int32_t>());
+  } else {
+    f(empty_like_on(like, num_nodes, ScalarType::Long).mutable_data_ptr<int64_t>());
+  }
+}
+
+Tensor parse_cpu(const Tensor& edge_index, const Tensor& scores, std::optional<int64_t> num_nodes) {
+  const Input input(edge_index, scores, num_nodes);
+  // One buffer holds the keys, then each node's choice, then its cluster.
+  const Tensor cluster = dominant_by(input, KeepColumn{input.edges.col}, Form::kAutomatic, 0);
+  int64_t* choice = cluster.mutable_data_ptr<int64_t>();
+  with_forest(cluster, input.edges.num_nodes, [&](auto* parent) {
+    connect_choices(TorchThreads(), choice, input.edges.num_nodes, parent);
+    label_components(TorchThreads(), parent, input.edges.num_nodes, choice);
+  });
+  return cluster;
+}
+
+Tensor dominant_cpu(const Tensor& edge_index, const Tensor& scores, std::optional<int64_t> num_nodes) {
+  return dominant_by(Input(edge_index, scores, num_nodes), KeepEdge{0}, Form::kAutomatic, 0);
+}
+
+Tensor dominant_form_cpu(const Tensor& edge_index, const Tensor& scores, int64_t num_nodes, const std::string& form,
+                         int64_t first_edge) {
+  return dominant_by(Input(edge_index, scores, num_nodes), KeepEdge{first_edge}, form_of(form), first_edge);
+}
+
+Tensor components_cpu(const Tensor& given_edge_index, std::optional<int64_t> num_nodes) {
+  check_edge_index(given_edge_index);
+  check_num_nodes(num_nodes);
+  const Tensor edge_index = readable(given_edge_index);
+  const Edges edges = edges_of(edge_index, num_nodes);
+  const Tensor label = empty_like_on(edge_index, edges.num_nodes, ScalarType::Long);
+  with_forest(label, edges.num_nodes, [&](auto* parent) {
+    if (!connect_edges(TorchThreads(), edges, parent)) report_bad_ids(edges);
+    label_components(TorchThreads(), parent, edges.num_nodes, label.mutable_data_ptr<int64_t>());
+  });
+  return label;
+}
+
+}  // namespace
+}  // namespace gpn::cpu
+
+STABLE_TORCH_LIBRARY_IMPL(gpn, CPU, m) {
+  m.impl("parse", TORCH_BOX(&gpn::cpu::parse_cpu));
+  m.impl("dominant", TORCH_BOX(&gpn::cpu::dominant_cpu));
+  m.impl("components", TORCH_BOX(&gpn::cpu::components_cpu));
+  m.impl("_dominant", TORCH_BOX(&gpn::cpu::dominant_form_cpu));
+}
