@@ -42,6 +42,18 @@ def undirected(num_nodes: int, edges: Sequence[tuple[int, int, float]]) -> Graph
     return graph(num_nodes, [edge for i, j, score in edges for edge in ((i, j, score), (j, i, score))])
 
 
+def batched(batch: Sequence[Graph]) -> Graph:
+    """One graph that holds these side by side, nodes and edges graph after graph."""
+    first_node = [sum(g.num_nodes for g in batch[:k]) for k in range(len(batch))]
+    shifted = [g.edge_index.long() + first for g, first in zip(batch, first_node, strict=True)]
+    empty = graph(0, [])
+    return Graph(
+        torch.cat([empty.edge_index, *shifted], dim=1),
+        torch.cat([empty.scores, *(g.scores for g in batch)]),
+        sum(g.num_nodes for g in batch),
+    )
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Builders of any size. Each returns an edge_index that stores both directions.
 # ------------------------------------------------------------------------------------------------------------
@@ -260,6 +272,11 @@ class BadInput(NamedTuple):
     id: str
     kwargs: Callable[[], dict[str, Any]]
     message: str
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether the fault is in the values: dtypes, shapes and devices are as they should be."""
+        return " at " in self.message or self.message.startswith(_ID_NO_NODES)
 
 
 def _good(**replaced: Any) -> dict[str, Any]:
