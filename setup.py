@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import ClassVar
 
 from setuptools import Command, Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -29,7 +30,7 @@ def find_tool(name: str) -> str:
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     found = shutil.which(name, path=path)
     if found is None:
-        sys.exit(f"gpn_ops: building needs {name}, which was not found. Run `pip install 'cmake>=3.26' ninja` and try again.")
+        sys.exit(f"gpn_ops: building needs {name}. Run `pip install 'cmake>=3.26' ninja` and try again.")
     return found
 
 
@@ -53,11 +54,11 @@ class BuildLibraries(Command):
     """
 
     description = "build the operator libraries with CMake"
-    user_options = [
+    user_options: ClassVar = [
         ("build-lib=", "b", "directory that receives the built package"),
         ("inplace", "i", "put the libraries into the source tree"),
     ]
-    boolean_options = ["inplace"]
+    boolean_options: ClassVar = ["inplace"]
 
     def initialize_options(self) -> None:
         self.build_lib = None
@@ -74,10 +75,10 @@ class BuildLibraries(Command):
     def run(self) -> None:
         cmake, ninja = find_tool("cmake"), find_tool("ninja")
         build_dir = ROOT / "build" / "cmake"
-        configure = [cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-        configure += [f"-DPython3_EXECUTABLE={sys.executable}", *cmake_settings(dict(os.environ))]
+        settings = [f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DPython3_EXECUTABLE={sys.executable}"]
+        settings += cmake_settings(dict(os.environ))
         for command in (
-            [*configure, "--log-level=NOTICE"],
+            [cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings],
             [cmake, "--build", str(build_dir)],
             [cmake, "--install", str(build_dir), "--prefix", str(self.package_dir)],
         ):
@@ -95,7 +96,7 @@ class BuildLibraries(Command):
         return []
 
     def get_outputs(self) -> list[str]:
-        return [str(file) for pattern in ("*.so", "_build_info.json") for file in self.package_dir.glob(pattern)]
+        return [str(file) for file in self.package_dir.iterdir() if file.suffix in (".so", ".json")]
 
     def get_output_mapping(self) -> dict[str, str]:
         return {}

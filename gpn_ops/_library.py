@@ -46,6 +46,17 @@ def cuda_status() -> str:
     return "loaded" if _cuda_reason is None else _cuda_reason
 
 
+def _load(library: Path) -> None:
+    """torch's ``load_library``, with what the system's loader said in the message."""
+    try:
+        torch.ops.load_library(library)
+    except (OSError, RuntimeError) as error:
+        raise ImportError(
+            f"{library} does not load with torch {torch.__version__} (gpn_ops needs torch >= 2.10): "
+            f"{error.__cause__ or error}"
+        ) from error
+
+
 def _load_cpu() -> None:
     if not CPU_LIBRARY.exists():
         raise ImportError(
@@ -58,12 +69,9 @@ def _load_cpu() -> None:
             f"but this is gpn_ops {__version__}. {_HOW_TO_BUILD}"
         )
     try:
-        torch.ops.load_library(CPU_LIBRARY)
-    except (OSError, RuntimeError) as error:
-        raise ImportError(
-            f"gpn_ops: the operator library {CPU_LIBRARY} does not load with torch {torch.__version__} "
-            f"(gpn_ops needs torch >= 2.10): {error}. {_HOW_TO_BUILD}"
-        ) from error
+        _load(CPU_LIBRARY)
+    except ImportError as error:
+        raise ImportError(f"gpn_ops: the operator library {error}. {_HOW_TO_BUILD}") from error
 
 
 def _load_cuda() -> str | None:
@@ -84,9 +92,9 @@ def _load_cuda() -> str | None:
                 "or install a torch for the other"
             )
     try:
-        torch.ops.load_library(CUDA_LIBRARY)
-    except (OSError, RuntimeError) as error:
-        return f"{CUDA_LIBRARY} does not load with torch {torch.__version__}: {error}"
+        _load(CUDA_LIBRARY)
+    except ImportError as error:
+        return str(error)
     return None
 
 

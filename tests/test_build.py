@@ -1,0 +1,245 @@
+"""The built package: what the libraries import, what the wheel says, what a broken installation reports."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+
+import gpn_ops
+from gpn_ops import _library
+
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = [
+    pytest.param(
+        library,
+        id=library.stem,
+        marks=pytest.mark.skipif(not library.exists(), reason=f"{library.name} was not built"),
+    )
+    for library in (_library.CPU_LIBRARY, _library.CUDA_LIBRARY)
+]
+needs_binutils = pytest.mark.skipif(
+    not (shutil.which("nm") and shutil.which("readelf")), reason="nm and readelf (binutils) are not installed"
+)
+
+
+def run(*command: object, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environ},
+        cwd=Path(__file__).parent,  # not the root, where Python would prefer the checkout's package
+    )
+
+
+def dynamic_symbols(library: Path, *options: str) -> set[str]:
+    """Demangled names of the dynamic symbol table, with ``@VERSION`` where they have one."""
+    lines = run("nm", "-D", "-C", *options, library).stdout.splitlines()
+    return {re.sub(r"^[0-9a-f]*\s+[A-Za-z] ", "", line) for line in lines}
+
+
+# ------------------------------------------------------------------------------------ the libraries
+
+
+@needs_binutils
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_imports_only_the_stable_interface_of_torch(library):
+    imported = dynamic_symbols(library, "--undefined-only")
+    # System libraries version their symbols, torch and Python do not.
+    foreign = {name for name in imported if "@" not in name}
+    weak_hooks = {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__gmon_start__"}
+    assert any(name.startswith("aoti_torch_") for name in foreign), "the symbol table was not read"
+    assert {name for name in foreign - weak_hooks if not re.fullmatch(r"(aoti_)?torch_\w+", name)} == set()
+
+
+@needs_binutils
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_shares_no_torch_class_with_other_libraries(library):
+    symbols = dynamic_symbols(library)
+    assert symbols, "the symbol table was not read"
+    assert {name for name in symbols if re.search(r"\b(at|c10|caffe2|torch)::", name)} == set()
+
+
+@needs_binutils
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_names_its_dependencies_without_a_path(library):
+    section = run("readelf", "-d", library).stdout
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", section)
+    assert {name for name in needed if "torch" in name} <= {"libtorch.so", "libtorch_cpu.so"}
+    assert {name for name in needed if re.search("c10|cuda|python", name)} == set()
+    assert "RPATH" not in section
+    assert "RUNPATH" not in section
+
+
+def test_build_info_describes_the_build():
+    info = _library.build_info()
+    assert info["version"] == gpn_ops.__version__
+    assert info["torch"].startswith("2.")
+    assert (info["cuda"] is not None) == _library.CUDA_LIBRARY.exists()
+
+
+# ----------------------------------------------------------------------------------------- the wheel
+
+
+def test_wheel_serves_every_python_of_the_platform():
+    wheel = metadata.distribution("gpn_ops").read_text("WHEEL")
+    tags = re.findall(r"^Tag: (.*)$", wheel, re.MULTILINE)
+    assert [tag.rsplit("-", 1)[0] for tag in tags] == ["py3-none"]
+    assert not tags[0].endswith("-any")
+    assert "Root-Is-Purelib: false" in wheel
+
+
+def test_version_is_the_same_everywhere():
+    assert metadata.version("gpn_ops") == gpn_ops.__version__
+
+
+@pytest.mark.skipif(
+    os.environ.get("GPN_OPS_TEST_INSTALLED") != "1", reason="GPN_OPS_TEST_INSTALLED=1: a wheel is under test"
+)
+def test_installed_package_is_under_test():
+    assert ROOT / "gpn_ops" != _library.DIRECTORY
+
+
+def test_unknown_switch_is_an_error():
+    done = run(sys.executable, ROOT / "setup.py", "--quiet", "build_libraries", GPN_OPS_CUDA="maybe")
+    assert done.returncode != 0
+    assert "GPN_OPS_CUDA is 'maybe', expected one of auto, 1, 0" in done.stderr
+
+
+# ------------------------------------------------------------------------------- broken installations
+
+
+@pytest.fixture
+def package_copy(tmp_path):
+    """A copy of the package's Python files without its libraries."""
+    copy = tmp_path / "gpn_ops"
+    shutil.copytree(_library.DIRECTORY, copy, ignore=shutil.ignore_patterns("*.so", "_build_info.json"))
+    return copy
+
+
+def import_error(package: Path) -> str:
+    done = run(sys.executable, "-c", "import gpn_ops", PYTHONPATH=str(package.parent))
+    assert done.returncode != 0
+    return done.stderr.splitlines()[-1]
+
+
+def test_missing_library(package_copy):
+    message = import_error(package_copy)
+    assert message.startswith("ImportError: gpn_ops: the operator library is missing")
+    assert str(package_copy / "libgpn_ops.so") in message
+    assert "pip install --no-build-isolation -e ." in message
+
+
+def test_library_of_another_version(package_copy):
+    (package_copy / "libgpn_ops.so").write_text("")
+    (package_copy / "_build_info.json").write_text(json.dumps({"version": "0.0.0"}))
+    message = import_error(package_copy)
+    assert f"was built for gpn_ops 0.0.0, but this is gpn_ops {gpn_ops.__version__}" in message
+    assert str(package_copy / "libgpn_ops.so") in message
+    assert "pip install --no-build-isolation -e ." in message
+
+
+def test_library_that_does_not_load(package_copy):
+    (package_copy / "libgpn_ops.so").write_text("not a library")
+    (package_copy / "_build_info.json").write_text(json.dumps(_library.build_info()))
+    message = import_error(package_copy)
+    assert f"does not load with torch {torch.__version__} (gpn_ops needs torch >= 2.10)" in message
+    assert "file too short" in message  # what the system's loader said
+    assert "pip install --no-build-isolation -e ." in message
+
+
+# ------------------------------------------------------------------------------------- when CUDA loads
+
+
+@pytest.fixture
+def load_cuda(monkeypatch, tmp_path):
+    """``load_cuda(built, installed)`` gives the reason why CUDA was not loaded, and what was loaded."""
+
+    def load(built: str | None, installed: str | None) -> tuple[str | None, list[Path]]:
+        loaded: list[Path] = []
+        library = tmp_path / "libgpn_ops_cuda.so"
+        if built is not None:
+            library.touch()
+        monkeypatch.setattr(_library, "CUDA_LIBRARY", library)
+        monkeypatch.setattr(_library, "build_info", lambda: {"cuda": built})
+        monkeypatch.setattr(torch.version, "cuda", installed)
+        monkeypatch.setattr(torch.ops, "load_library", loaded.append)
+        return _library._load_cuda(), loaded
+
+    monkeypatch.delenv("GPN_OPS_LOAD_CUDA", raising=False)
+    return load
+
+
+@pytest.mark.parametrize("installed", ["12.8", None])
+def test_cuda_not_built(load_cuda, installed):
+    reason, loaded = load_cuda(None, installed)
+    assert "built without CUDA" in reason
+    assert "GPN_OPS_CUDA=1 pip install" in reason
+    assert loaded == []
+
+
+def test_cuda_of_the_same_major_version_is_loaded(load_cuda):
+    reason, loaded = load_cuda("12.8", "12.6")
+    assert reason is None
+    assert [library.name for library in loaded] == ["libgpn_ops_cuda.so"]
+
+
+def test_cuda_of_another_major_version_is_not_loaded(load_cuda):
+    reason, loaded = load_cuda("13.0", "12.8")
+    assert f"built with CUDA 13.0, but torch {torch.__version__} has CUDA 12.8" in reason
+    assert loaded == []
+
+
+def test_cuda_is_not_loaded_without_cuda_in_torch(load_cuda):
+    reason, loaded = load_cuda("13.0", None)
+    assert f"torch {torch.__version__} is a build without CUDA" in reason
+    assert loaded == []
+
+
+@pytest.mark.parametrize("installed", ["12.8", None])
+def test_cuda_is_loaded_on_demand(load_cuda, monkeypatch, installed):
+    monkeypatch.setenv("GPN_OPS_LOAD_CUDA", "1")
+    reason, loaded = load_cuda("13.0", installed)
+    assert reason is None
+    assert len(loaded) == 1
+
+
+def test_cuda_library_that_does_not_load(monkeypatch, tmp_path):
+    library = tmp_path / "libgpn_ops_cuda.so"
+    library.write_text("not a library")
+    monkeypatch.setattr(_library, "CUDA_LIBRARY", library)
+    monkeypatch.setattr(_library, "build_info", lambda: {"cuda": "13.0"})
+    monkeypatch.setenv("GPN_OPS_LOAD_CUDA", "1")
+    reason = _library._load_cuda()
+    assert f"{library} does not load with torch {torch.__version__}" in reason
+    assert "file too short" in reason
+
+
+# ----------------------------------------------------------------------------------------- collect_env
+
+
+def test_collect_env_reports_the_build():
+    done = run(sys.executable, "-m", "gpn_ops.collect_env", GPN_OPS_CUDA="0")
+    assert done.returncode == 0, done.stderr
+    report = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert report["gpn_ops"] == gpn_ops.__version__
+    assert report["CPU library"] == f"loaded from {_library.CPU_LIBRARY}"
+    assert report["CUDA library"] == _library.cuda_status()
+    assert f"compiler {_library.build_info()['compiler']}" in report["built with"]
+    assert report["torch"] == torch.__version__
+    assert report["GPN_OPS_CUDA"] == "0"
+    assert {"GPUs", "Python", "platform", "C++ compiler", "nvcc", "torch_geometric"} <= report.keys()
+
+
+def test_collect_env_works_by_path_when_the_library_is_missing(package_copy):
+    done = run(sys.executable, package_copy / "collect_env.py", PYTHONPATH=str(package_copy.parent))
+    assert done.returncode == 0, done.stderr
+    assert "CPU library: NOT LOADED: gpn_ops: the operator library is missing" in done.stdout
+    assert f"torch: {torch.__version__}" in done.stdout
