@@ -44,21 +44,29 @@ GPN_HOST_DEVICE bool compare_and_swap(T* address, T expected, T desired) {
 // *address = max(*address, value). A value that cannot win costs a load and no write.
 template <class T>
 GPN_HOST_DEVICE void atomic_raise(T* address, T value) {
+#if defined(__CUDA_ARCH__)
+  if (atomic_load(address) < value) AtomicRef<T>(*address).fetch_max(value, memory_order_relaxed);
+#else
   T seen = atomic_load(address);
   while (seen < value) {
     if (compare_and_swap(address, seen, value)) return;
     seen = atomic_load(address);
   }
+#endif
 }
 
 // *address = min(*address, value).
 template <class T>
 GPN_HOST_DEVICE void atomic_lower(T* address, T value) {
+#if defined(__CUDA_ARCH__)
+  if (value < atomic_load(address)) AtomicRef<T>(*address).fetch_min(value, memory_order_relaxed);
+#else
   T seen = atomic_load(address);
   while (value < seen) {
     if (compare_and_swap(address, seen, value)) return;
     seen = atomic_load(address);
   }
+#endif
 }
 
 }  // namespace gpn

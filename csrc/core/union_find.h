@@ -44,13 +44,15 @@ GPN_HOST_DEVICE Node first_parent(Node v, int64_t neighbour) {
   return neighbour >= 0 && neighbour < int64_t(v) ? Node(neighbour) : v;
 }
 
-// After the last hook, roots are overwritten with ~label (negative). Labels are then looked up with reads only: a lookup that
-// also shortened paths would race with the others.
+// After the last hook, roots are overwritten with ~label (negative). The marked label of v is then found with reads only: a look-up
+// that also shortened paths would race with the others.
 template <class Node>
-GPN_HOST_DEVICE Node label_of(const Node* parent, Node v) {
-  Node above = parent[v];
-  while (above >= 0) above = parent[above];
-  return Node(~above);
+GPN_HOST_DEVICE Node label_of(Node* parent, Node v) {
+  const Node above = atomic_load(parent + v);
+  const Node is_root = above >> (8 * sizeof(Node) - 1);                         // all ones or all zeros: a branch would
+  Node marked = atomic_load(parent + ((v & is_root) | (above & ~is_root)));  // often be guessed wrong
+  while (marked >= 0) marked = atomic_load(parent + marked);
+  return marked;
 }
 
 }  // namespace gpn

@@ -15,10 +15,20 @@ void connect_choices(const Parallel& parallel, const int64_t* neighbour, int64_t
   for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
     for (int64_t v = begin; v < end; ++v) parent[v] = first_parent(Node(v), neighbour[v]);
   });
+  // What is left are choices of a larger node, less those of mutual pairs, of which the larger node has just become the child. They
+  // are gathered without branches first: few remain, and which ones cannot be guessed.
   for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
-    for (int64_t v = begin; v < end; ++v) {
-      if (v + kAhead < end) prefetch(parent + std::max<int64_t>(neighbour[v + kAhead], 0));
-      if (neighbour[v] > v) hook(parent, Node(v), Node(neighbour[v]));
+    Node left[kBlock];
+    for (int64_t block = begin; block < end; block += kBlock) {
+      const int64_t stop = std::min(block + kBlock, end);
+      for (int64_t v = block; v < stop; ++v) prefetch(parent + std::max(neighbour[v], v));
+      int64_t count = 0;
+      for (int64_t v = block; v < stop; ++v) {
+        const int64_t larger = std::max(neighbour[v], v);
+        left[count] = Node(v);
+        count += (larger != v) & (atomic_load(parent + larger) != v);
+      }
+      for (int64_t i = 0; i < count; ++i) hook(parent, left[i], Node(neighbour[left[i]]));
     }
   });
 }
@@ -52,24 +62,28 @@ void label_components(const Parallel& parallel, Node* parent, int64_t num_nodes,
   const Pieces pieces = cut(parallel, num_nodes);
   std::vector<int64_t> roots(pieces.tasks + 1, 0);
   parallel(pieces.tasks, [&](int64_t t) {
-    int64_t count = 0;
-    for (int64_t v = pieces.begin(t); v < pieces.end(t); ++v) count += parent[v] == v;
+    Node count = 0;
+    for (Node v = Node(pieces.begin(t)); v < pieces.end(t); ++v) count += parent[v] == v;
     roots[t + 1] = count;
   });
   for (int64_t t = 0; t < pieces.tasks; ++t) roots[t + 1] += roots[t];
   parallel(pieces.tasks, [&](int64_t t) {
     Node next = Node(roots[t]);
-    for (int64_t v = pieces.begin(t); v < pieces.end(t); ++v) {
-      const bool root = parent[v] == v;
-      parent[v] = root ? Node(~next) : parent[v];
+    for (Node v = Node(pieces.begin(t)); v < pieces.end(t); ++v) {
+      const Node root = parent[v] == v;
+      parent[v] ^= (parent[v] ^ ~next) & -root;  // ~next at a root, and no branch that could be guessed wrong
       next += root;
     }
   });
+  // Parents are smaller than their children, so in ascending order a node's parent mostly has its label already and the look-up is
+  // one step. A node is written by its own thread alone, and only with its final label.
   parallel(pieces.tasks, [&](int64_t t) {
-    const int64_t end = pieces.end(t);
-    for (int64_t v = pieces.begin(t); v < end; ++v) {
+    const Node end = Node(pieces.end(t));
+    for (Node v = Node(pieces.begin(t)); v < end; ++v) {
       if (v + kAhead < end) prefetch(parent + std::max<Node>(parent[v + kAhead], 0));
-      label[v] = label_of(parent, Node(v));
+      const Node marked = label_of(parent, v);
+      atomic_store(parent + v, marked);
+      label[v] = ~marked;
     }
   });
 }

@@ -2,77 +2,13 @@
 // atomics or scratch memory; any other order goes through the keys of core/dominance.h.
 #pragma once
 
-#include <limits>
-#include <type_traits>
 #include <vector>
 
 #include "../core/atomic.h"
-#include "../core/dominance.h"
+#include "blocks.h"
 #include "parallel.h"
 
 namespace gpn::cpu {
-
-struct Edges {
-  const int64_t* row;  // [count] the node that chooses
-  const int64_t* col;  // [count] the chosen neighbour
-  int64_t count;
-  int64_t num_nodes;
-};
-
-// What a node keeps of its dominant edge, by the edge's position in the list.
-struct KeepEdge {
-  int64_t first;  // the id of the edge at position 0
-  int64_t operator()(int64_t edge) const { return first + edge; }
-};
-struct KeepColumn {
-  const int64_t* col;
-  int64_t operator()(int64_t edge) const { return col[edge]; }
-};
-
-template <class Score>
-using Code = std::conditional_t<sizeof(Score) == 8, uint64_t, uint32_t>;
-
-template <class Score>
-Code<Score> code_of(Score score) {
-  if constexpr (sizeof(Score) == 8) {
-    return ordered(double(score));
-  } else {
-    return ordered(float(score));
-  }
-}
-
-// Edges are handled in blocks that stay in the first-level cache: checked first, with loops that vectorise, and used then.
-constexpr int64_t kBlock = 256;
-
-// Says whether all ids lie in [0, num_nodes): the sign bit of id | (num_nodes - 1 - id) is set for those that do not.
-inline bool ids_fit(const int64_t* id, int64_t count, int64_t num_nodes) {
-  uint64_t signs = 0;
-  for (int64_t i = 0; i < count; ++i) signs |= uint64_t(id[i]) | (uint64_t(num_nodes - 1) - uint64_t(id[i]));
-  return int64_t(signs) >= 0;
-}
-
-inline bool ascends(const int64_t* row, int64_t count) {
-  int64_t signs = 0;
-  for (int64_t i = 1; i < count; ++i) signs |= row[i] - row[i - 1];
-  return signs >= 0;
-}
-
-// Writes the codes of `count` scores; false if one is NaN.
-template <class Score>
-bool encode(const Score* scores, int64_t count, Code<Score>* codes) {
-  bool nan = false;
-  for (int64_t i = 0; i < count; ++i) {
-    codes[i] = code_of(scores[i]);
-    nan |= codes[i] == kNanCode;
-  }
-  return !nan;
-}
-
-template <class Score>
-bool check_and_encode(const Edges& edges, const Score* scores, int64_t begin, int64_t count, Code<Score>* codes) {
-  return ids_fit(edges.row + begin, count, edges.num_nodes) & ids_fit(edges.col + begin, count, edges.num_nodes) &
-         encode(scores + begin, count, codes);
-}
 
 enum class Sweep { kDone, kBad, kUnsorted };
 
@@ -95,17 +31,17 @@ class alignas(64) RunSweep {  // a cache line of its own
   Run<Code<Score>> head, tail;
 
   Sweep operator()(int64_t begin, int64_t end) {
-    if (begin > 0) {
-      tail.row = edges_.row[begin - 1];  // unchecked so far: negative here, or above a valid row, is caught below
-      if (tail.row < 0) return Sweep::kBad;
-    }
+    if (begin > 0) tail.row = edges_.row[begin - 1];
     in_head_ = begin > 0;
     Code<Score> codes[kBlock];
     for (int64_t block = begin; block < end; block += kBlock) {
       const int64_t count = std::min(kBlock, end - block);
-      if (!check_and_encode(edges_, scores_, block, count, codes)) return Sweep::kBad;
-      const int64_t before = block > 0;
-      if (!ascends(edges_.row + block - before, count + before)) return Sweep::kUnsorted;
+      const int64_t before = block > 0;  // the row before the block belongs to the check, so that pieces fit together
+      if (!rows_ascend(edges_.row + block - before, count + before, edges_.num_nodes)) {
+        return ids_fit(edges_.row + block, count, edges_.num_nodes) ? Sweep::kUnsorted : Sweep::kBad;
+      }
+      if (!ids_fit(edges_.col + block, count, edges_.num_nodes)) return Sweep::kBad;
+      if (!encode(scores_ + block, count, codes)) return Sweep::kBad;
       int64_t i = in_head_ ? read_head(block, count, codes) : 0;
       while (i < count) i = read_stretch(block, i, std::min(i + kStretch, count), codes);
     }
@@ -114,13 +50,7 @@ class alignas(64) RunSweep {  // a cache line of its own
   }
 
  private:
-  static constexpr int64_t kStretch = 32;
-
-  static Code<Score> highest(const Code<Score>* codes, int64_t begin, int64_t end) {
-    Code<Score> best = 0;
-    for (int64_t i = begin; i < end; ++i) best = std::max(best, codes[i]);
-    return best;
-  }
+  static constexpr int64_t kStretch = 64;
 
   int64_t read_head(int64_t block, int64_t count, const Code<Score>* codes) {
     const int64_t* row = edges_.row + block;
@@ -131,7 +61,7 @@ class alignas(64) RunSweep {  // a cache line of its own
   }
 
   bool raise(Run<Code<Score>>& run, int64_t block, int64_t begin, int64_t end, const Code<Score>* codes) {
-    const Code<Score> best = highest(codes, begin, end);
+    const Code<Score> best = highest(codes + begin, end - begin);
     if (best <= run.code) return false;
     run.code = best;
     run.kept = keep_(block + (std::find(codes + begin, codes + end, best) - codes));
@@ -144,19 +74,22 @@ class alignas(64) RunSweep {  // a cache line of its own
       if (raise(tail, block, begin, end, codes)) kept_[tail.row] = tail.kept;
       return end;
     }
-    // Sparse rows: no branch depends on where a run ends or on which score is higher; a node is written once an edge.
-    Run<Code<Score>> run = tail;
+    // Sparse rows: masks instead of branches, which would depend on where runs end and which score is higher and so be guessed
+    // wrong about once a node. The price is that a node is written once an edge.
+    int64_t run_row = tail.row;
+    Code<Score> run_code = tail.code;
+    int64_t run_kept = tail.kept;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = row[i];
-      if (r > run.row + 1) std::fill(kept_ + run.row + 1, kept_ + r, -1);
-      const int64_t candidate = keep_(block + i);
-      const bool take = (r != run.row) | (codes[i] > run.code);
-      run.code = take ? codes[i] : run.code;
-      run.kept = take ? candidate : run.kept;
-      run.row = r;
-      kept_[r] = run.kept;
+      if (r > run_row + 1) [[unlikely]] std::fill(kept_ + run_row + 1, kept_ + r, -1);
+      const Code<Score> open = run_code & (Code<Score>(0) - Code<Score>(r == run_row));  // 0 as a new run starts
+      const int64_t higher = -int64_t(codes[i] > open);
+      run_code = codes[i] > open ? codes[i] : open;
+      run_kept ^= (run_kept ^ keep_(block + i)) & higher;
+      run_row = r;
+      kept_[r] = run_kept;
     }
-    tail = run;
+    tail = {run_row, run_code, run_kept};
     return end;
   }
 
@@ -173,8 +106,9 @@ Sweep dominant_runs(const Parallel& parallel, const Edges& edges, const Score* s
   std::vector<RunSweep<Score, Keep>> sweeps(pieces.tasks, {edges, scores, keep, kept});
   std::vector<Sweep> outcome(pieces.tasks);
   parallel(pieces.tasks, [&](int64_t t) { outcome[t] = sweeps[t](pieces.begin(t), pieces.end(t)); });
-  if (std::count(outcome.begin(), outcome.end(), Sweep::kUnsorted)) return Sweep::kUnsorted;
-  if (std::count(outcome.begin(), outcome.end(), Sweep::kBad)) return Sweep::kBad;
+  for (const Sweep stop : {Sweep::kBad, Sweep::kUnsorted}) {
+    if (std::count(outcome.begin(), outcome.end(), stop)) return stop;
+  }
 
   // Runs that cross pieces, in order: among equal codes the earlier edge stays.
   Run<Code<Score>> open = sweeps[0].tail;
@@ -196,7 +130,8 @@ Sweep for_each_block(const Parallel& parallel, const Edges& edges, const Score* 
     Code<Score> codes[kBlock];
     for (int64_t block = begin; block < end; block += kBlock) {
       const int64_t count = std::min(kBlock, end - block);
-      if (!check_and_encode(edges, scores, block, count, codes)) {
+      if (!ids_fit(edges.row + block, count, edges.num_nodes) || !ids_fit(edges.col + block, count, edges.num_nodes) ||
+          !encode(scores + block, count, codes)) {
         bad = true;
         return;
       }
@@ -244,11 +179,10 @@ Sweep dominant_packed(const Parallel& parallel, const Edges& edges, const Score*
 template <class Parallel, class Score, class Keep>
 Sweep dominant_wide(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, int64_t first_edge,
                     int64_t* kept, int64_t* ids) {
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   uint64_t* best = reinterpret_cast<uint64_t*>(kept);
   for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) {
     std::fill(best + begin, best + end, 0);
-    std::fill(ids + begin, ids + end, kNone);
+    std::fill(ids + begin, ids + end, kNoEdge);
   });
   const Sweep outcome =
       for_each_block(parallel, edges, scores, [&](int64_t block, int64_t count, const Code<Score>* codes) {
@@ -265,7 +199,7 @@ Sweep dominant_wide(const Parallel& parallel, const Edges& edges, const Score* s
     }
   });
   for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) {
-    for (int64_t v = begin; v < end; ++v) kept[v] = ids[v] == kNone ? -1 : keep(ids[v] - first_edge);
+    for (int64_t v = begin; v < end; ++v) kept[v] = ids[v] == kNoEdge ? -1 : keep(ids[v] - first_edge);
   });
   return Sweep::kDone;
 }

@@ -3,6 +3,8 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
 
+#include <limits>
+
 #include "../checks.h"
 #include "components.h"
 #include "dominant.h"

@@ -1,0 +1,100 @@
+// Connected components on CUDA: hook, rank the roots with a scan, look the labels up.
+#pragma once
+
+#include <cub/device/device_scan.cuh>
+
+#include "../core/dominance.h"
+#include "../core/union_find.h"
+#include "launch.cuh"
+
+namespace gpn::cuda {
+
+// largest: one word, the largest id of the list, at least what stood there.
+template <class Id>
+__global__ void raise_largest(const Id* ids, int64_t count, Id* largest) {
+  int64_t most = -1;
+  for (int64_t i = thread_index(); i < count; i += thread_count()) most = ids[i] > most ? ids[i] : most;
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const int64_t other = __shfl_down_sync(0xffffffffu, most, offset);
+    most = other > most ? other : most;
+  }
+  if (threadIdx.x % kWarp == 0) atomic_raise(largest, most);
+}
+
+template <class Node>
+__global__ void start_from_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) parent[v] = first_parent(Node(v), neighbour[v]);
+}
+
+// What start_from_choices left: the choices of a larger node.
+template <class Node>
+__global__ void hook_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
+    if (neighbour[v] > v) hook(parent, Node(v), Node(neighbour[v]));
+  }
+}
+
+template <class Node>
+__global__ void start_alone(int64_t num_nodes, Node* parent) {
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) parent[v] = Node(v);
+}
+
+template <class Node>
+__global__ void hook_edges(Edges edges, Node* parent) {
+  for (int64_t edge = thread_index(); edge < edges.count; edge += thread_count()) {
+    const int64_t row = edges.row[edge], col = edges.col[edge];
+    if (in_range(row, edges.num_nodes) && in_range(col, edges.num_nodes)) hook(parent, Node(row), Node(col));
+  }
+}
+
+template <class Node>
+__global__ void flag_roots(const Node* parent, int64_t num_nodes, Node* flag) {
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) flag[v] = parent[v] == v;
+}
+
+// rank[v] counts the roots up to and including v.
+template <class Node>
+__global__ void mark_roots(const Node* rank, int64_t num_nodes, Node* parent) {
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
+    if (parent[v] == v) parent[v] = Node(~(rank[v] - 1));
+  }
+}
+
+// Reads the forest and writes elsewhere: look-ups that wrote to it would race.
+template <class Node>
+__global__ void look_up_labels(Node* parent, int64_t num_nodes, int64_t* label) {
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) label[v] = ~label_of(parent, Node(v));
+}
+
+// label[v] = rank of v's root among all roots. Overwrites the forest.
+template <class Node, class Scratch>
+void label_components(const Launcher& launch, Node* parent, int64_t num_nodes, int64_t* label, const Scratch& scratch) {
+  if (num_nodes == 0) return;
+  Node* rank = static_cast<Node*>(scratch(num_nodes * sizeof(Node)));
+  launch(flag_roots<Node>, num_nodes, parent, num_nodes, rank);
+  size_t bytes = 0;
+  Launcher::check(cub::DeviceScan::InclusiveSum(nullptr, bytes, rank, rank, num_nodes, launch.stream));
+  void* storage = scratch(int64_t(bytes));
+  Launcher::check(cub::DeviceScan::InclusiveSum(storage, bytes, rank, rank, num_nodes, launch.stream));
+  launch(mark_roots<Node>, num_nodes, rank, num_nodes, parent);
+  launch(look_up_labels<Node>, num_nodes, parent, num_nodes, label);
+}
+
+template <class Node, class Scratch>
+void label_choices(const Launcher& launch, const int64_t* neighbour, int64_t num_nodes, int64_t* label,
+                   const Scratch& scratch) {
+  Node* parent = static_cast<Node*>(scratch(num_nodes * sizeof(Node)));
+  launch(start_from_choices<Node>, num_nodes, neighbour, num_nodes, parent);
+  launch(hook_choices<Node>, num_nodes, neighbour, num_nodes, parent);
+  label_components(launch, parent, num_nodes, label, scratch);
+}
+
+template <class Node, class Scratch>
+void label_edges(const Launcher& launch, const Edges& edges, int64_t* label, const Scratch& scratch) {
+  Node* parent = static_cast<Node*>(scratch(edges.num_nodes * sizeof(Node)));
+  launch(start_alone<Node>, edges.num_nodes, edges.num_nodes, parent);
+  launch(hook_edges<Node>, edges.count, edges, parent);
+  label_components(launch, parent, edges.num_nodes, label, scratch);
+}
+
+}  // namespace gpn::cuda

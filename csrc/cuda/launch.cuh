@@ -1,0 +1,51 @@
+// Launching: one thread an item, grid-stride beyond kMaxBlocks, the stream an explicit parameter, a check after every launch.
+// The C++ tests compile this directory with the host compiler; there `emulation::launch` runs the same kernels on the CPU.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "../core/platform.h"
+
+namespace gpn::cuda {
+
+constexpr int kWarp = 32;
+constexpr int kMostThreads = 1024;  // in a block
+constexpr int64_t kMaxBlocks = int64_t(1) << 16;
+
+struct Launcher {
+  cudaStream_t stream;
+  int block_size = 256;  // a multiple of kWarp, at most kMostThreads
+
+  template <class... Parameters, class... Arguments>
+  void operator()(void (*kernel)(Parameters...), int64_t items, Arguments... arguments) const {
+    if (items == 0) return;
+    const int64_t wanted = (items + block_size - 1) / block_size;
+    const unsigned blocks = unsigned(wanted < kMaxBlocks ? wanted : kMaxBlocks);
+#if defined(__CUDACC__)
+    kernel<<<blocks, unsigned(block_size), 0, stream>>>(Parameters(arguments)...);
+#else
+    emulation::launch(blocks, unsigned(block_size), [=] { kernel(Parameters(arguments)...); });
+#endif
+    check(cudaGetLastError());
+  }
+
+  static void check(cudaError_t error) {
+    if (error != cudaSuccess) throw std::runtime_error(std::string("gpn: CUDA error: ") + cudaGetErrorString(error));
+  }
+};
+
+// Position and stride of the calling thread in a grid-stride loop.
+__device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int64_t thread_count() { return int64_t(gridDim.x) * blockDim.x; }
+
+// False, and a device-side assertion, for an id that must not be used as an index. Not assert(): this has to survive NDEBUG.
+__device__ inline bool in_range(int64_t id, int64_t num_nodes) {
+  if (id >= 0 && id < num_nodes) return true;
+  __assert_fail("edge_index: node ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");
+  return false;
+}
+
+}  // namespace gpn::cuda
