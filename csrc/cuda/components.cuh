@@ -12,10 +12,10 @@ namespace gpn::cuda {
 // largest: one word, the largest id of the list, at least what stood there.
 template <class Id>
 __global__ void raise_largest(const Id* ids, int64_t count, Id* largest) {
-  int64_t most = -1;
+  Id most = -1;
   for (int64_t i = thread_index(); i < count; i += thread_count()) most = ids[i] > most ? ids[i] : most;
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const int64_t other = __shfl_down_sync(0xffffffffu, most, offset);
+    const Id other = __shfl_down_sync(0xffffffffu, most, offset);
     most = other > most ? other : most;
   }
   if (threadIdx.x % kWarp == 0) atomic_raise(largest, most);

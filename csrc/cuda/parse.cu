@@ -45,8 +45,8 @@ int64_t count_nodes(const Launcher& launch, const Tensor& like, const int64_t* r
   const Tensor largest = empty_like_on(like, 1, ScalarType::Long);
   int64_t* on_device = largest.mutable_data_ptr<int64_t>();
   launch(fill<int64_t>, 1, on_device, 1, -1);
-  launch(raise_largest, count, row, count, on_device);
-  launch(raise_largest, count, col, count, on_device);
+  launch(raise_largest<int64_t>, count, row, count, on_device);
+  launch(raise_largest<int64_t>, count, col, count, on_device);
   int64_t on_host = -1;
   Launcher::check(cudaMemcpyAsync(&on_host, on_device, sizeof(on_host), cudaMemcpyDeviceToHost, launch.stream));
   Launcher::check(cudaStreamSynchronize(launch.stream));
