@@ -1,0 +1,56 @@
+"""The ``device`` fixture: every test that takes it runs on the CPU and on CUDA.
+
+``--device cpu|cuda|all`` selects. Where a test cannot run on CUDA it is shown as skipped, with the reason, and
+never left out in silence.
+"""
+
+import pytest
+import torch
+
+DEVICES = ("cpu", "cuda")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device", choices=[*DEVICES, "all"], default="all", help="run only the tests of this device"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", DEVICES, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what the other device runs; a test without a device belongs to the CPU."""
+    wanted = config.getoption("--device")
+    if wanted == "all":
+        return
+
+    def device_of(item: pytest.Item) -> str:
+        if "device" in getattr(item, "fixturenames", ()):
+            return item.callspec.params["device"]
+        return "cpu"
+
+    kept = [item for item in items if device_of(item) == wanted]
+    config.hook.pytest_deselected(items=[item for item in items if device_of(item) != wanted])
+    items[:] = kept
+
+
+def why_no_cuda() -> str | None:
+    """The reason why tests on CUDA cannot run here, or None."""
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is a build without CUDA"
+    if not torch.cuda.is_available():
+        return "no GPU is available"
+    from gpn_ops import _library
+
+    status = _library.cuda_status()
+    return None if status.startswith("loaded") else f"CUDA library: {status}"
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> torch.device:
+    if request.param == "cuda" and (reason := why_no_cuda()) is not None:
+        pytest.skip(reason)
+    return torch.device(request.param)
