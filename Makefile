@@ -2,10 +2,12 @@
 #
 #   TORCH         what `pip install` gets as torch, with further pip arguments if need be
 #   GPN_OPS_CUDA  1 also builds the CUDA library (needs nvcc): `make test GPN_OPS_CUDA=1` on a GPU machine
+#   WHEEL_CUDA    the same for the wheel, where the default is auto: with CUDA where nvcc is found
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 GPN_OPS_CUDA ?= 0
+WHEEL_CUDA ?= auto
 export GPN_OPS_CUDA
 export GPN_OPS_WERROR ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -87,9 +89,8 @@ cuda:
 
 wheel: .venv/.ready
 	@echo "== wheel"
-	@rm -rf dist build/lib build/bdist.*
-	@GPN_OPS_CUDA=$(if $(filter command line,$(origin GPN_OPS_CUDA)),$(GPN_OPS_CUDA),auto) \
-	    $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@rm -rf dist build/lib* build/bdist.*
+	@GPN_OPS_CUDA=$(WHEEL_CUDA) $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
 .venv-torch-2.10/.ready: pyproject.toml
