@@ -48,6 +48,14 @@ def test_named_graphs_agree_with_the_oracles(name):
     assert torch.equal(graphs.EXPECTED_CLUSTERS[name], oracles.parse_by_scipy(edge_index, scores, num_nodes))
 
 
+@EVERY_GRAPH
+def test_named_graphs_on_every_device(name, device):
+    edge_index, scores, num_nodes = graphs.NAMED_GRAPHS[name]
+    cluster = reference.parse(edge_index.to(device), scores.to(device), num_nodes)
+    assert cluster.device.type == device.type
+    assert torch.equal(cluster.cpu(), graphs.EXPECTED_CLUSTERS[name])
+
+
 @given(graphs.scored_graphs())
 def test_random_graphs_agree_with_the_oracles(graph):
     edge_index, scores, num_nodes = graph
