@@ -75,7 +75,7 @@ sanitize: $(SANITIZERS:%=build/cpp-%.tested)
 build/cpp-%.tested: .venv/.ready
 	@echo "== test: C++ ($*)"
 	@mkdir -p build
-	@$(BIN)/cmake -S . -B build/cpp-$* -G Ninja --log-level=NOTICE -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+	@PATH=$(abspath $(BIN)):$$PATH $(BIN)/cmake -S . -B build/cpp-$* -G Ninja --log-level=NOTICE \
 	    -DGPN_OPS_LIBRARIES=OFF -DGPN_OPS_TESTS=ON -DGPN_OPS_WERROR=ON \
 	    -DGPN_OPS_SANITIZE=$(filter $*,$(SANITIZERS)) > build/cpp-$*.log || { cat build/cpp-$*.log; exit 1; }
 	@$(BIN)/cmake --build build/cpp-$* -- --quiet

@@ -25,13 +25,13 @@ ROOT = Path(__file__).resolve().parent
 CUDA_SWITCH = {"auto": "AUTO", "1": "ON", "0": "OFF"}
 
 
-def find_tool(name: str) -> str:
-    """Full path of a build tool; the running environment is searched even if it is not activated."""
+def tool_path() -> str:
+    """Where to look for cmake and ninja: in the running environment first, even if it is not activated."""
     path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    found = shutil.which(name, path=path)
-    if found is None:
-        sys.exit(f"gpn_ops: building needs {name}. Run `pip install 'cmake>=3.26' ninja` and try again.")
-    return found
+    for name in ("cmake", "ninja"):
+        if shutil.which(name, path=path) is None:
+            sys.exit(f"gpn_ops: building needs {name}. Run `pip install 'cmake>=3.26' ninja` and try again.")
+    return path
 
 
 def cmake_settings(environ: dict[str, str]) -> list[str]:
@@ -73,16 +73,19 @@ class BuildLibraries(Command):
         return (ROOT if self.inplace or self.editable_mode else Path(self.build_lib).resolve()) / "gpn_ops"
 
     def run(self) -> None:
-        cmake, ninja = find_tool("cmake"), find_tool("ninja")
+        # CMake itself needs the path too: it starts more CMakes, to try out compilers.
+        environ = {**os.environ, "PATH": tool_path()}
+        cmake = shutil.which("cmake", path=environ["PATH"])
         build_dir = ROOT / "build" / "cmake"
-        settings = [f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DPython3_EXECUTABLE={sys.executable}"]
-        settings += cmake_settings(dict(os.environ))
+        settings = [f"-DPython3_EXECUTABLE={sys.executable}", *cmake_settings(environ)]
         for command in (
             [cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings],
             [cmake, "--build", str(build_dir)],
             [cmake, "--install", str(build_dir), "--prefix", str(self.package_dir)],
         ):
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ
+            )
             # Unlike a traceback, an exit leaves the compiler's message at the end of the output.
             if done.returncode:
                 sys.exit(f"{done.stdout}\ngpn_ops: {' '.join(command)}\nfailed, see above")
