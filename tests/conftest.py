@@ -1,7 +1,7 @@
 """The ``device`` fixture: every test that takes it runs on the CPU and on CUDA.
 
-``--device cpu|cuda|all`` selects. Where a test cannot run on CUDA it is shown as skipped, with the reason, and
-never left out in silence.
+``--device cpu|cuda|all`` selects. Where a test cannot run on CUDA it is shown as skipped, with the reason,
+and never left out in silence.
 """
 
 import pytest
