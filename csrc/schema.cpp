@@ -1,4 +1,4 @@
-// Every operator of the library, one line each. Kernels: cpu/ and cuda/; fake kernels and gradients: gpn_ops/ops.py.
+// Every operator of the library, one line each. Kernels: cpu/ and cuda/; fake kernels and gradients: gpn_ops/ops/.
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(gpn, m) {
