@@ -4,7 +4,7 @@
 
 #include "platform.h"
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(GPN_EMULATED_CUDA)
 #include <cuda/atomic>
 #else
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace gpn {
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(GPN_EMULATED_CUDA)
 template <class T>
 using AtomicRef = cuda::atomic_ref<T, cuda::thread_scope_device>;
 using cuda::std::memory_order_relaxed;
@@ -44,7 +44,7 @@ GPN_HOST_DEVICE bool compare_and_swap(T* address, T expected, T desired) {
 // *address = max(*address, value). A value that cannot win costs a load and no write.
 template <class T>
 GPN_HOST_DEVICE void atomic_raise(T* address, T value) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) || defined(GPN_EMULATED_CUDA)
   if (atomic_load(address) < value) AtomicRef<T>(*address).fetch_max(value, memory_order_relaxed);
 #else
   T seen = atomic_load(address);
@@ -58,7 +58,7 @@ GPN_HOST_DEVICE void atomic_raise(T* address, T value) {
 // *address = min(*address, value).
 template <class T>
 GPN_HOST_DEVICE void atomic_lower(T* address, T value) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) || defined(GPN_EMULATED_CUDA)
   if (value < atomic_load(address)) AtomicRef<T>(*address).fetch_min(value, memory_order_relaxed);
 #else
   T seen = atomic_load(address);

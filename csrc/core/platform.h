@@ -11,7 +11,8 @@
 #define GPN_HOST_DEVICE inline
 #endif
 
-// A place where another thread may run next. The tests on the CPU define it to explore schedules; it is empty elsewhere.
+// A place where another thread may run next. The tests on the CPU define it to explore schedules; it is empty elsewhere. Those that
+// run the CUDA kernels there also define GPN_EMULATED_CUDA, which chooses the device's text where there are two.
 #if !defined(GPN_SCHEDULE_POINT)
 #define GPN_SCHEDULE_POINT()
 #endif

@@ -18,12 +18,13 @@ constexpr int64_t kMaxBlocks = int64_t(1) << 16;
 struct Launcher {
   cudaStream_t stream;
   int block_size = 256;  // a multiple of kWarp, at most kMostThreads
+  int64_t max_blocks = kMaxBlocks;
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), int64_t items, Arguments... arguments) const {
     if (items == 0) return;
     const int64_t wanted = (items + block_size - 1) / block_size;
-    const unsigned blocks = unsigned(wanted < kMaxBlocks ? wanted : kMaxBlocks);
+    const unsigned blocks = unsigned(wanted < max_blocks ? wanted : max_blocks);
 #if defined(__CUDACC__)
     kernel<<<blocks, unsigned(block_size), 0, stream>>>(Parameters(arguments)...);
 #else
