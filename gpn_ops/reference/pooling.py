@@ -270,7 +270,7 @@ def pair_product_backward_(grad_h: Tensor, grad_product: Tensor, h: Tensor, pair
     Returns:
         ``grad_h``
     """
-    for (i, j), g in zip(pairs.t().tolist(), grad_product.to(grad_h.dtype), strict=True):
-        grad_h[i] += g * h[j].to(grad_h.dtype)
-        grad_h[j] += g * h[i].to(grad_h.dtype)
-    return grad_h
+    g, wide = grad_product.to(grad_h.dtype), h.to(grad_h.dtype)
+    at_i, at_j = g * wide.index_select(0, pairs[1]), g * wide.index_select(0, pairs[0])
+    # Interleaved: i and j of the first pair, i and j of the second, ...
+    return grad_h.index_add_(0, pairs.t().flatten(), torch.stack([at_i, at_j], dim=1).flatten(0, 1))
