@@ -1,4 +1,5 @@
-// Every operator of the library, one line each. Kernels: cpu/ and cuda/; fake kernels and gradients: gpn_ops/ops/.
+// Every operator of the library, one line each. Kernels: cpu/ and cuda/; fake kernels and gradients:
+// gpn_ops/ops/.
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(gpn, m) {
@@ -6,7 +7,32 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("dominant(Tensor edge_index, Tensor scores, SymInt? num_nodes=None) -> Tensor");
   m.def("components(Tensor edge_index, SymInt? num_nodes=None) -> Tensor");
 
-  // `dominant` with its form chosen by hand ('auto', 'packed' or 'wide') and edge ids that start at first_edge: what tests
-  // need to reach, at small sizes, the code that large graphs run.
-  m.def("_dominant(Tensor edge_index, Tensor scores, SymInt num_nodes, str form, SymInt first_edge=0) -> Tensor");
+  // with_slot: also the coarse edge of every edge, -1 for a dropped one; else that result is empty.
+  m.def(
+      "coarsen(Tensor edge_index, Tensor cluster, bool self_loops=False, bool with_slot=False) -> (Tensor "
+      "edges, Tensor slot, Tensor representative)");
+  m.def("undirected(Tensor edge_index, SymInt num_nodes) -> (Tensor pairs, Tensor slot)");
+
+  m.def(
+      "mask(Tensor edge_index, Tensor scores, Tensor cluster, SymInt num_clusters) -> (Tensor mask, Tensor "
+      "count)");
+  m.def("mask_backward(Tensor grad, Tensor edge_index, Tensor cluster) -> Tensor");
+  m.def("reduce(Tensor x, Tensor cluster, SymInt num_clusters, str reduce='sum') -> Tensor");
+  m.def("reduce_max_backward(Tensor grad, Tensor x, Tensor maximum, Tensor cluster) -> Tensor");
+  m.def("cluster_sizes(Tensor cluster, SymInt num_clusters) -> Tensor");
+  m.def("accumulate_(Tensor(a!) out, Tensor x, Tensor cluster) -> ()");
+  m.def("lift(Tensor x, Tensor cluster) -> Tensor");
+
+  m.def("pair_dot(Tensor h, Tensor weight, Tensor pairs) -> Tensor");
+  m.def(
+      "pair_dot_backward(Tensor grad, Tensor h, Tensor weight, Tensor pairs) -> (Tensor grad_h, Tensor "
+      "grad_weight)");
+  m.def("pair_product(Tensor h, Tensor pairs) -> Tensor");
+  m.def("pair_product_backward_(Tensor(a!) grad_h, Tensor grad_product, Tensor h, Tensor pairs) -> ()");
+
+  // `dominant` with its form chosen by hand ('auto', 'packed' or 'wide') and edge ids that start at
+  // first_edge: what tests need to reach, at small sizes, the code that large graphs run.
+  m.def(
+      "_dominant(Tensor edge_index, Tensor scores, SymInt num_nodes, str form, SymInt first_edge=0) -> "
+      "Tensor");
 }

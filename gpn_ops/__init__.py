@@ -2,6 +2,42 @@
 
 from . import _library, reference  # noqa: F401
 from ._version import __version__
-from .ops import components, dominant, parse
+from .ops import (
+    Coarse,
+    Mask,
+    Undirected,
+    accumulate_,
+    cluster_sizes,
+    coarsen,
+    components,
+    dominant,
+    lift,
+    mask,
+    pair_dot,
+    pair_product,
+    pair_product_backward_,
+    parse,
+    reduce,
+    undirected,
+)
 
-__all__ = ["__version__", "components", "dominant", "parse", "reference"]
+__all__ = [
+    "Coarse",
+    "Mask",
+    "Undirected",
+    "__version__",
+    "accumulate_",
+    "cluster_sizes",
+    "coarsen",
+    "components",
+    "dominant",
+    "lift",
+    "mask",
+    "pair_dot",
+    "pair_product",
+    "pair_product_backward_",
+    "parse",
+    "reduce",
+    "reference",
+    "undirected",
+]
