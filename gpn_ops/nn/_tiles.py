@@ -1,0 +1,251 @@
+"""MLPs applied to a tile of rows at a time, forward and backward, by hand.
+
+By hand, because autograd would keep the intermediate results of every tile, and these are what the layers
+exist to avoid. A tile is recomputed in backward, dropout included: each tile draws its dropout from a seed of
+its own.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+# Large enough that a matrix product is worth its call, small enough that the few buffers of a tile stay in
+# the cache and are little beside the features of a graph of 10,000 nodes.
+TILE_BYTES = 2**19
+
+
+def tiles(num_rows: int, channels: int) -> Iterator[tuple[int, slice]]:
+    """The tiles of ``num_rows`` rows, numbered. Their size depends on the width alone, so forward and
+    backward agree on them."""
+    size = max(TILE_BYTES // (4 * max(channels, 1)), 16)
+    for number, start in enumerate(range(0, num_rows, size)):
+        yield number, slice(start, min(start + size, num_rows))
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What sums and normalisations run in: float32 for half precision."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def matmul_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
+    """What matrix products run in, here and now: autocast's choice if it is on, else that of the module.
+
+    Raises:
+        RuntimeError: if autocast is off and features and parameters differ in dtype.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        return torch.get_autocast_dtype(x.device.type)
+    if x.dtype != weight.dtype:
+        raise RuntimeError(f"x: expected the dtype of the parameters, {weight.dtype}, got {x.dtype}")
+    return x.dtype
+
+
+class Dropout:
+    """Dropout that a tile can repeat: the same tile number gives the same draws."""
+
+    def __init__(self, p: float, seed: Tensor | None, device: torch.device) -> None:
+        self.p = p if seed is not None else 0.0
+        if seed is not None:
+            self.seed = int(seed)
+            self.generator = torch.Generator(device)
+
+    def start(self, tile: int) -> None:
+        if self.p > 0:
+            self.generator.manual_seed(self.seed + tile)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        if self.p == 0:
+            return z
+        keep = torch.empty_like(z).bernoulli_(1 - self.p, generator=self.generator)
+        return z.mul_(keep).mul_(self._scale)
+
+    def backward_(self, grad: Tensor) -> Tensor:
+        """In place, where what was dropped is known to be masked already."""
+        return grad if self.p == 0 else grad.mul_(self._scale)
+
+    @property
+    def _scale(self) -> float:
+        return 0.0 if self.p == 1 else 1 / (1 - self.p)
+
+
+def draw_seed(p: float, training: bool) -> Tensor | None:
+    """A seed for :class:`Dropout` from torch's own generator; ``None`` where nothing is dropped.
+
+    Always on the CPU, so that reading it waits for no device.
+    """
+    return torch.randint(2**62, (), device="cpu") if training and p > 0 else None
+
+
+class Linear:
+    """x W^T + b with matrix products in one dtype and everything else in another."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, product: torch.dtype, wide: torch.dtype) -> None:
+        self.product, self.wide = product, wide
+        self.weight, self.bias = weight.to(product), bias.to(wide)
+
+    def forward(self, z: Tensor) -> Tensor:
+        if self.product == self.wide:
+            return functional.linear(z, self.weight, self.bias)
+        return functional.linear(z.to(self.product), self.weight).to(self.wide).add_(self.bias)
+
+    def start_backward(self) -> list[Tensor]:
+        """Begins a sum over tiles; :meth:`backward` adds to the returned gradients."""
+        self.grad_weight = torch.zeros_like(self.weight, dtype=self.wide)
+        self.grad_bias = torch.zeros_like(self.bias)
+        return [self.grad_weight, self.grad_bias]
+
+    def backward(self, grad: Tensor, z: Tensor) -> Tensor:
+        self.grad_bias += grad.sum(dim=0)
+        if self.product == self.wide:
+            self.grad_weight.addmm_(grad.t(), z)
+            return grad @ self.weight
+        grad = grad.to(self.product)
+        self.grad_weight += grad.t() @ z.to(self.product)
+        return (grad @ self.weight).to(self.wide)
+
+
+class Normalised(NamedTuple):
+    out: Tensor
+    mean: Tensor
+    rstd: Tensor
+
+
+class LayerNorm:
+    """Layer normalisation over the channels."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, wide: torch.dtype, eps: float = 1e-5) -> None:
+        self.weight, self.bias, self.eps = weight.to(wide), bias.to(wide), eps
+        self.shape = list(weight.shape)
+
+    def forward(self, z: Tensor) -> Normalised:
+        return Normalised(*torch.native_layer_norm(z, self.shape, self.weight, self.bias, self.eps))
+
+    def start_backward(self) -> list[Tensor]:
+        self.grad_weight, self.grad_bias = torch.zeros_like(self.weight), torch.zeros_like(self.bias)
+        return [self.grad_weight, self.grad_bias]
+
+    def backward(self, grad: Tensor, z: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
+        grad_z, grad_weight, grad_bias = torch.ops.aten.native_layer_norm_backward(
+            grad, z, self.shape, mean, rstd, self.weight, self.bias, [True, True, True]
+        )
+        self.grad_weight += grad_weight
+        self.grad_bias += grad_bias
+        return grad_z
+
+
+class Hidden:
+    """(Linear, optional LayerNorm, ReLU, dropout), any number of times.
+
+    Args:
+        parameters: weight and bias, with ``norm`` also those of the LayerNorm, layer after layer.
+    """
+
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        norm: bool,
+        product: torch.dtype,
+        wide: torch.dtype,
+        dropout: Dropout,
+    ) -> None:
+        step = 4 if norm else 2
+        layers = [parameters[k : k + step] for k in range(0, len(parameters), step)]
+        self.linears = [Linear(layer[0], layer[1], product, wide) for layer in layers]
+        self.norms = [LayerNorm(layer[2], layer[3], wide) if norm else None for layer in layers]
+        self.dropout = dropout
+
+    def forward(self, z: Tensor) -> Tensor:
+        for linear, norm in zip(self.linears, self.norms, strict=True):
+            z = linear.forward(z)
+            if norm is not None:
+                z = norm.forward(z).out
+            z = self.dropout(z.relu_())
+        return z
+
+    def start_backward(self) -> list[Tensor]:
+        grads = []
+        for linear, norm in zip(self.linears, self.norms, strict=True):
+            grads += linear.start_backward()
+            if norm is not None:
+                grads += norm.start_backward()
+        return grads
+
+    def forward_saving(self, z: Tensor) -> Tensor:
+        """As :meth:`forward`, keeping what :meth:`backward` takes."""
+        self.saved: list[tuple[Tensor, Tensor, Normalised | None]] = []
+        for linear, norm in zip(self.linears, self.norms, strict=True):
+            a = linear.forward(z)
+            normalised = norm.forward(a) if norm is not None else None
+            out = self.dropout((a if normalised is None else normalised.out).relu_())
+            self.saved.append((z, a, normalised))
+            z = out
+        self.out = z
+        return z
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """The gradient of the input; ``grad`` is overwritten."""
+        out = self.out
+        del self.out
+        for linear, norm in zip(reversed(self.linears), reversed(self.norms), strict=True):
+            z, a, normalised = self.saved.pop()
+            # Also masks what dropout set to zero.
+            grad = self.dropout.backward_(grad.masked_fill_(out == 0, 0))
+            if norm is not None and normalised is not None:
+                grad = norm.backward(grad, a, normalised.mean, normalised.rstd)
+            del a, normalised
+            grad = linear.backward(grad, z)
+            out = z
+        return grad
+
+
+class Residual:
+    """LayerNorm(z + MLP(z)), the MLP being Linear (ReLU, dropout, Linear)*.
+
+    Args:
+        parameters: weight and bias of every Linear, then those of the LayerNorm.
+    """
+
+    def __init__(
+        self, parameters: list[Tensor], product: torch.dtype, wide: torch.dtype, dropout: Dropout
+    ) -> None:
+        self.wide = wide
+        self.dropout = dropout
+        self.hidden = Hidden(parameters[:-4], False, product, wide, dropout)
+        self.linear = Linear(parameters[-4], parameters[-3], product, wide)
+        self.norm = LayerNorm(parameters[-2], parameters[-1], wide)
+
+    def forward(self, x: Tensor, tile: int) -> Tensor:
+        self.dropout.start(tile)
+        x = x.to(self.wide)
+        out = self.linear.forward(self.hidden.forward(x)).add_(x)
+        return self.norm.forward(out).out
+
+    def start_backward(self) -> list[Tensor]:
+        return [
+            *self.hidden.start_backward(),
+            *self.linear.start_backward(),
+            *self.norm.start_backward(),
+        ]
+
+    def backward(self, grad: Tensor, x: Tensor, tile: int) -> Tensor:
+        """The gradient of the input rows ``x``, which are recomputed."""
+        self.dropout.start(tile)
+        x = x.to(self.wide)
+        z = self.hidden.forward_saving(x)
+        total = self.linear.forward(z).add_(x)
+        _, mean, rstd = self.norm.forward(total)
+        grad_total = self.norm.backward(grad, total, mean, rstd)
+        del total
+        return self.hidden.backward(self.linear.backward(grad_total, z)).add_(grad_total)
+
+
+def weight_and_bias(module: Any) -> list[Tensor]:
+    """The parameters of a Linear or LayerNorm module, in the order that this file takes them."""
+    return [module.weight, module.bias]
+
+
+def like_parameters(grads: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
+    return [grad.to(parameter.dtype) for grad, parameter in zip(grads, parameters, strict=True)]

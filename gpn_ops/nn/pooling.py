@@ -1,0 +1,214 @@
+"""The pooling layer of Graph Parsing Networks."""
+
+from typing import NamedTuple
+
+import torch
+import torch_geometric
+from torch import Tensor
+
+from . import _ops as ops
+from ._edges import plain
+from .connect import ConnectClusters
+from .multiset import DeepSets, Reduce
+from .select import SelectParse
+from .unpool import unpool
+
+
+class PoolOutput(NamedTuple):
+    """What :class:`ParsePooling` returns, in the order of PyG's ``TopKPooling``."""
+
+    x: Tensor
+    """``[c, d]``: the features of the clusters."""
+    edge_index: Tensor
+    """int64 ``[2, k]``: the edges between clusters, sorted by row then column, each once."""
+    edge_attr: Tensor | None
+    """``[k, ...]``: their attributes."""
+    batch: Tensor
+    """int64 ``[c]``: the graph of every cluster."""
+    cluster: Tensor
+    """int64 ``[n]``: the cluster of every node. Stands where ``TopKPooling`` returns ``perm``."""
+    score: Tensor
+    """``[c]``: the mask of equation 4, by which ``x`` was multiplied."""
+
+
+class Pooled(NamedTuple):
+    """All that one level of pooling knows: the fields of :class:`PoolOutput`, and what trees need besides."""
+
+    x: Tensor
+    edge_index: Tensor
+    edge_attr: Tensor | None
+    cluster: Tensor
+    mask: Tensor
+    inner_edges: Tensor
+    representative: Tensor
+
+
+class ParsePooling(torch.nn.Module):
+    r"""The graph-parsing pooling operator from the `"Graph Parsing Networks"
+    <https://arxiv.org/abs/2402.14393>`_ paper: scores the edges, parses the graph into clusters, and pools
+    every cluster into one node,
+
+    .. math::
+        C_{ij} &= \sigma \left( \mathrm{MLP} \left( \mathbf{h}_i \odot \mathbf{h}_j \right) \right)
+
+        \mathbf{S} &= \mathcal{A}(\mathbf{C})
+
+        \mathbf{A}' &= \mathbf{S}^{\top} \mathbf{A} \mathbf{S}
+
+        \mathbf{X}' &= \mathrm{DeepSets}(\mathbf{X}, \mathbf{S}) \odot \mathbf{y} \mathbf{1}^{\top},
+        \quad y_c = \sum_{(i, j) \text{ inside } c} C_{ij}.
+
+    The number of clusters follows from the graph; there is no ratio to set. A node without edges stays as it
+    is, apart from the multiset function.
+
+    It stands where ``TopKPooling`` stood: the same arguments, and the same order of results, with
+    :obj:`cluster` in place of :obj:`perm`. No tensor with a row of features per edge ever exists.
+
+    Args:
+        in_channels (int): Size of each node's features, which is also that of each cluster's.
+        multiset (str or torch.nn.Module, optional): How the features of a cluster's nodes become those of the
+            cluster: :obj:`"deepsets"`, :obj:`"sum"`, :obj:`"mean"`, :obj:`"max"`, or a module called as
+            :obj:`multiset(x, cluster, num_clusters)`. (default: :obj:`"deepsets"`)
+        scorer_layers (int, optional): The number of layers of the MLP that scores edges. One layer is
+            fastest. (default: :obj:`2`)
+        multiset_layers (int, optional): The number of layers of each MLP of DeepSets. (default: :obj:`1`)
+        dropout (float, optional): Dropout probability in the hidden layers of these MLPs.
+            (default: :obj:`0.0`)
+        drop_edge (float, optional): The probability with which, in training, an undirected edge is left out
+            of parsing: also of the mask and of the coarse graph. (default: :obj:`0.0`)
+        self_loops (bool, optional): If :obj:`True`, every node also competes with itself, by a self-loop: one
+            that scores highest with itself chooses no neighbour. (default: :obj:`False`)
+        weighted (bool, optional): If :obj:`True`, edges without :obj:`edge_attr` count as having weight 1, so
+            that the coarse graph carries the weights of equation 2. (default: :obj:`False`)
+        edge_reduce (str, optional): How the attributes of edges that become one are reduced: :obj:`"sum"`,
+            :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
+
+    Example:
+        >>> import torch
+        >>> from gpn_ops.nn import ParsePooling
+        >>> pool = ParsePooling(16)
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> out = pool(x, edge_index)
+        >>> out.x.shape, out.cluster
+        (torch.Size([2, 16]), tensor([0, 0, 1, 1]))
+        >>> pool.unpool(out.x, out.cluster).shape
+        torch.Size([4, 16])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        *,
+        multiset: str | torch.nn.Module = "deepsets",
+        scorer_layers: int = 2,
+        multiset_layers: int = 1,
+        dropout: float = 0.0,
+        drop_edge: float = 0.0,
+        self_loops: bool = False,
+        weighted: bool = False,
+        edge_reduce: str = "sum",
+    ) -> None:
+        super().__init__()
+        if not 0 <= drop_edge <= 1:
+            raise ValueError(f"drop_edge: expected a probability, got {drop_edge}")
+        self.in_channels = in_channels
+        self.drop_edge = drop_edge
+        self.select = SelectParse(in_channels, scorer_layers, dropout, self_loops)
+        self.connect = ConnectClusters(edge_reduce, weighted)
+        self.multiset: torch.nn.Module
+        if isinstance(multiset, torch.nn.Module):
+            self.multiset = multiset
+        elif multiset == "deepsets":
+            self.multiset = DeepSets(in_channels, multiset_layers, dropout)
+        elif multiset in ("sum", "mean", "max"):
+            self.multiset = Reduce(multiset)
+        else:
+            raise ValueError(
+                f"multiset: expected 'deepsets', 'sum', 'mean', 'max' or a module, got {multiset!r}"
+            )
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        self.select.reset_parameters()
+        torch_geometric.nn.inits.reset(self.multiset)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        attn: Tensor | None = None,
+    ) -> PoolOutput:
+        r"""Forward pass.
+
+        Args:
+            x (torch.Tensor): The node features, :math:`[n, d]`.
+            edge_index (torch.Tensor): The edges, :math:`[2, m]`, or an ``EdgeIndex``. Undirected graphs store
+                both directions.
+            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, \ldots]`.
+                (default: :obj:`None`)
+            batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. (default: :obj:`None`)
+            attn (torch.Tensor, optional): The features :math:`\mathbf{h}` that edges are scored on, if these
+                are not :obj:`x`: a model can score on one network's features and pool another's.
+                (default: :obj:`None`)
+        """
+        if batch is None:
+            batch = torch.zeros(x.size(0), dtype=torch.int64, device=x.device)
+        elif batch.dim() != 1 or batch.size(0) != x.size(0):
+            raise ValueError(f"batch: expected shape [{x.size(0)}], got {list(batch.shape)}")
+        out = self.pool(x, edge_index, edge_attr, attn)
+        batch = batch.index_select(0, out.representative)
+        return PoolOutput(out.x, out.edge_index, out.edge_attr, batch, out.cluster, out.mask)
+
+    def pool(
+        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, attn: Tensor | None = None
+    ) -> Pooled:
+        r"""As :meth:`forward`, without :obj:`batch`, and with all that there is to know about the clusters:
+        also the number of their inner edges and their representative nodes."""
+        attn = x if attn is None else attn
+        for name, features in (("x", x), ("attn", attn)):
+            if features.dim() != 2 or features.size(1) != self.in_channels:
+                raise ValueError(
+                    f"{name}: expected shape [num_nodes, {self.in_channels}], got {list(features.shape)}"
+                )
+        if attn.size(0) != x.size(0):
+            raise ValueError(f"attn: expected {x.size(0)} nodes as in x, got {attn.size(0)}")
+        edge_index = plain(edge_index)
+        if edge_attr is not None and edge_attr.size(0) != edge_index.size(1):
+            raise ValueError(
+                f"edge_attr: expected one row for each of {edge_index.size(1)} edges, got {edge_attr.size(0)}"
+            )
+
+        parsed = self.select.parse(attn, edge_index, self.drop_edge if self.training else 0.0)
+        if parsed.kept is not None:
+            edge_index = edge_index[:, parsed.kept]
+            edge_attr = edge_attr[parsed.kept] if edge_attr is not None else None
+        coarse = self.connect.coarsen(parsed.cluster, edge_index, edge_attr)
+        num_clusters = coarse.representative.size(0)
+        mask, count = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters)
+        mask = mask.to(x.dtype)
+        x = self.multiset(x, parsed.cluster, num_clusters) * mask.unsqueeze(-1)
+        return Pooled(
+            x, coarse.edge_index, coarse.edge_attr, parsed.cluster, mask, count, coarse.representative
+        )
+
+    def unpool(self, x: Tensor, cluster: Tensor) -> Tensor:
+        r"""Lifts features back to the finer graph: every node takes the features of its cluster.
+
+        Args:
+            x (torch.Tensor): The features of the clusters, :math:`[c, \ldots]`.
+            cluster (torch.Tensor): The :obj:`cluster` that pooling returned, :math:`[n]`.
+        """
+        return unpool(x, cluster)
+
+    def __repr__(self) -> str:
+        options = {
+            "multiset": self.multiset,
+            "scorer_layers": self.select.scorer.num_layers,
+            "drop_edge": self.drop_edge,
+            "self_loops": self.select.self_loops,
+            "weighted": self.connect.weighted,
+        }
+        listed = ", ".join(f"{name}={value}" for name, value in options.items())
+        return f"{self.__class__.__name__}({self.in_channels}, {listed})"

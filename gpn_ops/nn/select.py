@@ -1,0 +1,119 @@
+"""The select step: which nodes make which cluster."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.pool.select import Select, SelectOutput
+
+from . import _ops as ops
+from ._edges import plain
+from .scorer import EdgeScorer
+from .unpool import unpool
+
+
+class Parsed(NamedTuple):
+    """What parsing a graph gave, and the edges that took part in it."""
+
+    cluster: Tensor
+    """int64 ``[num_nodes]``: the cluster of every node."""
+    edge_index: Tensor
+    """``[2, m]``: the edges that took part: those given, less what was dropped, with competing
+    self-loops."""
+    scores: Tensor
+    """``[m]``: their scores."""
+    kept: Tensor | None
+    """bool, one per given edge: whether it took part. ``None`` where none was dropped."""
+
+
+class SelectParse(Select):
+    r"""Parses a graph into clusters: scores its edges with an :class:`EdgeScorer`, and joins every node with
+    the neighbour across its highest-scored edge (:func:`gpn_ops.parse`).
+
+    Args:
+        in_channels (int): Size of each node's features.
+        num_layers (int, optional): The number of layers of the scorer. (default: :obj:`2`)
+        dropout (float, optional): Dropout probability in the scorer. (default: :obj:`0.0`)
+        self_loops (bool, optional): If :obj:`True`, a self-loop is added to every node that has none, and
+            competes: a node that scores highest with itself chooses no neighbour. (default: :obj:`False`)
+
+    Example:
+        >>> import torch
+        >>> from gpn_ops.nn import SelectParse
+        >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> SelectParse(16)(torch.randn(4, 16), edge_index).cluster_index
+        tensor([0, 0, 1, 1])
+    """
+
+    def __init__(
+        self, in_channels: int, num_layers: int = 2, dropout: float = 0.0, self_loops: bool = False
+    ) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.self_loops = self_loops
+        self.scorer = EdgeScorer(in_channels, num_layers, dropout)
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        self.scorer.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> SelectOutput:
+        r"""Forward pass.
+
+        Args:
+            x (torch.Tensor): The node features, :math:`[n, d]`.
+            edge_index (torch.Tensor): The edges, :math:`[2, m]`.
+            batch (torch.Tensor, optional): Not needed: no edge joins two graphs. (default: :obj:`None`)
+
+        Returns:
+            SelectOutput: All nodes in their order, their clusters, and as :obj:`weight` the mask of each
+            node's cluster (equation 4), through which the scorer gets its gradient.
+        """
+        parsed = self.parse(x, edge_index)
+        num_clusters = int(parsed.cluster.max()) + 1 if x.size(0) > 0 else 0
+        mask = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters).mask
+        node = torch.arange(x.size(0), device=x.device)
+        return SelectOutput(
+            node, x.size(0), parsed.cluster, num_clusters, unpool(mask.to(x.dtype), parsed.cluster)
+        )
+
+    def parse(self, x: Tensor, edge_index: Tensor, drop_edge: float = 0.0) -> Parsed:
+        r"""Parses a graph, and tells which edges took part.
+
+        Args:
+            x (torch.Tensor): The node features, :math:`[n, d]`.
+            edge_index (torch.Tensor): The edges, :math:`[2, m]`.
+            drop_edge (float, optional): The probability with which an undirected edge (an edge together with
+                its reverse) is left out, before anything is scored. (default: :obj:`0.0`)
+        """
+        edge_index = plain(edge_index)
+        num_given = edge_index.size(1)
+        if self.self_loops:
+            edge_index = _with_self_loops(edge_index, x.size(0))
+        pairs, slot = ops.undirected(edge_index, x.size(0))
+
+        kept = None
+        if drop_edge > 0:
+            keep_pair = torch.rand(pairs.size(1), device=x.device) >= drop_edge
+            keep = keep_pair.index_select(0, slot)
+            kept = keep[:num_given]
+            edge_index, slot = edge_index[:, keep], slot[keep]
+            pairs = pairs[:, keep_pair]
+            slot = (keep_pair.cumsum(0) - 1).index_select(0, slot)
+
+        scores = unpool(self.scorer.score_pairs(x, pairs), slot)
+        return Parsed(ops.parse(edge_index, scores, x.size(0)), edge_index, scores, kept)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, num_layers={self.scorer.num_layers}, "
+            f"dropout={self.scorer.dropout}, self_loops={self.self_loops})"
+        )
+
+
+def _with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Appends a self-loop for every node that has none."""
+    looped = torch.zeros(num_nodes, dtype=torch.bool, device=edge_index.device)
+    looped[edge_index[0][edge_index[0] == edge_index[1]].long()] = True
+    missing = (~looped).nonzero().view(1, -1).to(edge_index.dtype)
+    return torch.cat([edge_index, missing.expand(2, -1)], dim=1)
