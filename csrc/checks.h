@@ -1,10 +1,12 @@
-// Argument checks shared by the kernels of all devices. A check that needs no data comes first and reads none. Every text names the
-// argument, what was expected and what came; gpn_ops/_checks.py raises the same texts for the plain-PyTorch path.
+// Argument checks shared by the kernels of all devices. A check that needs no data comes first and reads
+// none. Every text names the argument, what was expected and what came; gpn_ops/_checks.py raises the same
+// texts for the plain-PyTorch path.
 #pragma once
 
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <cctype>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -43,8 +45,11 @@ inline std::string dtype_name(ScalarType type) {
     case ScalarType::ComplexFloat: return "complex64";
     case ScalarType::ComplexDouble: return "complex128";
     case ScalarType::Bool: return "bool";
-    default: return torch::headeronly::toString(type);
+    default: break;
   }
+  std::string name = torch::headeronly::toString(type);  // 'Float8_e4m3fn' and its kin
+  for (char& letter : name) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+  return name;
 }
 
 inline std::string shape_name(const Tensor& tensor) {
@@ -97,12 +102,15 @@ inline Form form_of(const std::string& form) {
 
 // edge_index as int64 with unit stride in each row; copied only where it is not.
 inline Tensor readable(const Tensor& edge_index) {
-  const Tensor wide =
-      edge_index.scalar_type() == ScalarType::Long ? edge_index : torch::stable::to(edge_index, ScalarType::Long);
+  const Tensor wide = edge_index.scalar_type() == ScalarType::Long
+                          ? edge_index
+                          : torch::stable::to(edge_index, ScalarType::Long);
   return wide.size(1) <= 1 || wide.stride(1) == 1 ? wide : torch::stable::contiguous(wide);
 }
 
-inline const int64_t* row_of(const Tensor& readable_edge_index) { return readable_edge_index.const_data_ptr<int64_t>(); }
+inline const int64_t* row_of(const Tensor& readable_edge_index) {
+  return readable_edge_index.const_data_ptr<int64_t>();
+}
 inline const int64_t* col_of(const Tensor& readable_edge_index) {
   return row_of(readable_edge_index) + readable_edge_index.stride(0);
 }

@@ -1,5 +1,6 @@
-// Relaxed atomics on plain memory. Relaxed order is enough throughout: every phase of the algorithm only needs each single
-// word to be read and written whole, and phases are separated by a join (CPU) or a kernel boundary (CUDA).
+// Relaxed atomics on plain memory. Relaxed order is enough throughout: every phase of the algorithm only
+// needs each single word to be read and written whole, and phases are separated by a join (CPU) or a kernel
+// boundary (CUDA).
 #pragma once
 
 #include "platform.h"
@@ -38,7 +39,8 @@ GPN_HOST_DEVICE void atomic_store(T* address, T value) {
 template <class T>
 GPN_HOST_DEVICE bool compare_and_swap(T* address, T expected, T desired) {
   GPN_SCHEDULE_POINT();
-  return AtomicRef<T>(*address).compare_exchange_strong(expected, desired, memory_order_relaxed, memory_order_relaxed);
+  return AtomicRef<T>(*address).compare_exchange_strong(expected, desired, memory_order_relaxed,
+                                                        memory_order_relaxed);
 }
 
 // *address = max(*address, value). A value that cannot win costs a load and no write.

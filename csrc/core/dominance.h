@@ -1,4 +1,5 @@
-// Which edge dominates: the order of scores, and the keys in which one integer maximum settles score and tie at once.
+// Which edge dominates: the order of scores, and the keys in which one integer maximum settles score and tie
+// at once.
 #pragma once
 
 #include <type_traits>
@@ -14,8 +15,8 @@ struct Edges {
   int64_t num_nodes;
 };
 
-// Scores as unsigned integers in the same order: -inf < ... < -0 == +0 < ... < +inf. NaN comes below -inf, and 0 is left free
-// to mean 'no edge'.
+// Scores as unsigned integers in the same order: -inf < ... < -0 == +0 < ... < +inf. NaN comes below -inf,
+// and 0 is left free to mean 'no edge'.
 constexpr uint32_t kNanCode = 1;
 
 GPN_HOST_DEVICE uint32_t ordered(float score) {
@@ -43,9 +44,11 @@ GPN_HOST_DEVICE Code<Score> code_of(Score score) {
   }
 }
 
-// The packed key: score above, complement of the edge id below, so that the lowest id wins among equal scores.
-// For 32-bit codes and ids below 2^32. 0 means 'no edge'.
-GPN_HOST_DEVICE uint64_t packed_key(uint32_t code, uint64_t edge) { return uint64_t(code) << 32 | uint32_t(~edge); }
+// The packed key: score above, complement of the edge id below, so that the lowest id wins among equal
+// scores. For 32-bit codes and ids below 2^32. 0 means 'no edge'.
+GPN_HOST_DEVICE uint64_t packed_key(uint32_t code, uint64_t edge) {
+  return uint64_t(code) << 32 | uint32_t(~edge);
+}
 GPN_HOST_DEVICE uint64_t packed_edge(uint64_t key) { return uint32_t(~key); }
 
 // Ids below this fit the packed key.

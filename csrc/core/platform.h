@@ -1,5 +1,5 @@
-// The few words that differ between a host compiler and nvcc. Everything in core/ is free of torch and works on raw
-// pointers, so that one text of the algorithm serves the CPU, CUDA and the C++ tests.
+// The few words that differ between a host compiler and nvcc. Everything in core/ is free of torch and works
+// on raw pointers, so that one text of the algorithm serves the CPU, CUDA and the C++ tests.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 #define GPN_HOST_DEVICE inline
 #endif
 
-// A place where another thread may run next. The tests on the CPU define it to explore schedules; it is empty elsewhere. Those that
-// run the CUDA kernels there also define GPN_EMULATED_CUDA, which chooses the device's text where there are two.
+// A place where another thread may run next. The tests on the CPU define it to explore schedules; it is empty
+// elsewhere. Those that run the CUDA kernels there also define GPN_EMULATED_CUDA, which chooses the device's
+// text where there are two.
 #if !defined(GPN_SCHEDULE_POINT)
 #define GPN_SCHEDULE_POINT()
 #endif

@@ -1,13 +1,13 @@
-// Loops over one block of edges that compilers vectorise: the part of a sweep that is the same for every edge. A block stays in the
-// first-level cache, so it is checked first and used then at little cost.
+// Loops over one block of edges that compilers vectorise: the part of a sweep that is the same for every
+// edge. A block stays in the first-level cache, so it is checked first and used then at little cost.
 #pragma once
 
 #include <algorithm>
 
 #include "../core/dominance.h"
 
-// Each of these functions is compiled for plain x86-64 and for AVX2, and picked when the library is loaded. Sanitizers cannot
-// start with such functions in place.
+// Each of these functions is compiled for plain x86-64 and for AVX2, and picked when the library is loaded.
+// Sanitizers cannot start with such functions in place.
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define GPN_VECTOR_CLONES __attribute__((target_clones("default", "arch=x86-64-v3")))
@@ -19,7 +19,8 @@ namespace gpn::cpu {
 
 constexpr int64_t kBlock = 256;
 
-// Whether all ids lie in [0, num_nodes): the sign bit of id | (num_nodes - 1 - id) is set for those that do not.
+// Whether all ids lie in [0, num_nodes): the sign bit of id | (num_nodes - 1 - id) is set for those that do
+// not.
 GPN_VECTOR_CLONES
 static inline bool ids_fit(const int64_t* id, int64_t count, int64_t num_nodes) {
   uint64_t signs = 0;

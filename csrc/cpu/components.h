@@ -1,4 +1,5 @@
-// Connected components on the CPU: union-find from several threads, then labels in the order of each component's smallest node.
+// Connected components on the CPU: union-find from several threads, then labels in the order of each
+// component's smallest node.
 #pragma once
 
 #include "../core/union_find.h"
@@ -9,14 +10,15 @@ namespace gpn::cpu {
 // How far ahead of its use a random word is fetched.
 constexpr int64_t kAhead = 24;
 
-// Joins v and neighbour[v] for every v; neighbour[v] < 0 means none. parent: scratch of num_nodes, out: the forest.
+// Joins v and neighbour[v] for every v; neighbour[v] < 0 means none. parent: scratch of num_nodes, out: the
+// forest.
 template <class Parallel, class Node>
 void connect_choices(const Parallel& parallel, const int64_t* neighbour, int64_t num_nodes, Node* parent) {
   for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
     for (int64_t v = begin; v < end; ++v) parent[v] = first_parent(Node(v), neighbour[v]);
   });
-  // What is left are choices of a larger node, less those of mutual pairs, of which the larger node has just become the child. They
-  // are gathered without branches first: few remain, and which ones cannot be guessed.
+  // What is left are choices of a larger node, less those of mutual pairs, of which the larger node has just
+  // become the child. They are gathered without branches first: few remain, and which ones cannot be guessed.
   for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
     Node left[kBlock];
     for (int64_t block = begin; block < end; block += kBlock) {
@@ -33,27 +35,31 @@ void connect_choices(const Parallel& parallel, const int64_t* neighbour, int64_t
   });
 }
 
-// Joins the ends of every edge. False if an id is out of range.
+// Whether all ids of the list lie in [0, num_nodes).
+template <class Parallel>
+bool all_ids_fit(const Parallel& parallel, const Edges& edges) {
+  std::atomic<bool> fit = true;
+  for_each_piece(parallel, edges.count, [&](int64_t begin, int64_t end) {
+    for (const int64_t* ids : {edges.row, edges.col}) {
+      if (!ids_fit(ids + begin, end - begin, edges.num_nodes)) fit = false;
+    }
+  });
+  return fit;
+}
+
+// Joins the ends of every edge. All ids must fit.
 template <class Parallel, class Node>
-bool connect_edges(const Parallel& parallel, const Edges& edges, Node* parent) {
+void connect_edges(const Parallel& parallel, const Edges& edges, Node* parent) {
   for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) {
     for (int64_t v = begin; v < end; ++v) parent[v] = Node(v);
   });
-  std::atomic<bool> bad = false;
   for_each_piece(parallel, edges.count, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; block += kBlock) {
-      const int64_t count = std::min(kBlock, end - block);
-      const int64_t* row = edges.row + block;
-      const int64_t* col = edges.col + block;
-      if (!ids_fit(row, count, edges.num_nodes) || !ids_fit(col, count, edges.num_nodes)) {
-        bad = true;
-        return;
-      }
-      for (int64_t i = 0; i < count; ++i) prefetch(parent + col[i]);
-      for (int64_t i = 0; i < count; ++i) hook(parent, Node(row[i]), Node(col[i]));
+      const int64_t stop = std::min(block + kBlock, end);
+      for (int64_t e = block; e < stop; ++e) prefetch(parent + edges.col[e]);
+      for (int64_t e = block; e < stop; ++e) hook(parent, Node(edges.row[e]), Node(edges.col[e]));
     }
   });
-  return !bad;
 }
 
 // label[v] = rank of v's root among all roots. Overwrites the forest.
@@ -75,8 +81,9 @@ void label_components(const Parallel& parallel, Node* parent, int64_t num_nodes,
       next += root;
     }
   });
-  // Parents are smaller than their children, so in ascending order a node's parent mostly has its label already and the look-up is
-  // one step. A node is written by its own thread alone, and only with its final label.
+  // Parents are smaller than their children, so in ascending order a node's parent mostly has its label
+  // already and the look-up is one step. A node is written by its own thread alone, and only with its final
+  // label.
   parallel(pieces.tasks, [&](int64_t t) {
     const Node end = Node(pieces.end(t));
     for (Node v = Node(pieces.begin(t)); v < end; ++v) {

@@ -1,5 +1,6 @@
-// The dominant edge of every node, on the CPU. Edges that come in runs of ascending rows (as PyG stores them) are swept once, without
-// atomics or scratch memory; any other order goes through the keys of core/dominance.h.
+// The dominant edge of every node, on the CPU. Edges that come in runs of ascending rows (as PyG stores them)
+// are swept once, without atomics or scratch memory; any other order goes through the keys of
+// core/dominance.h.
 #pragma once
 
 #include <vector>
@@ -20,8 +21,8 @@ struct Run {
   int64_t kept = -1;
 };
 
-// One thread's piece of the edges, rows ascending. The run that was already open when the piece began is not this thread's to
-// write: its part of it is left in `head` for join_runs.
+// One thread's piece of the edges, rows ascending. The run that was already open when the piece began is not
+// this thread's to write: its part of it is left in `head` for join_runs.
 template <class Score, class Keep>
 class alignas(64) RunSweep {  // a cache line of its own
  public:
@@ -36,7 +37,8 @@ class alignas(64) RunSweep {  // a cache line of its own
     Code<Score> codes[kBlock];
     for (int64_t block = begin; block < end; block += kBlock) {
       const int64_t count = std::min(kBlock, end - block);
-      const int64_t before = block > 0;  // the row before the block belongs to the check, so that pieces fit together
+      const int64_t before =
+          block > 0;  // the row before the block belongs to the check, so that pieces fit together
       if (!rows_ascend(edges_.row + block - before, count + before, edges_.num_nodes)) {
         return ids_fit(edges_.row + block, count, edges_.num_nodes) ? Sweep::kUnsorted : Sweep::kBad;
       }
@@ -45,12 +47,18 @@ class alignas(64) RunSweep {  // a cache line of its own
       int64_t i = in_head_ ? read_head(block, count, codes) : 0;
       while (i < count) i = read_stretch(block, i, std::min(i + kStretch, count), codes);
     }
-    if (end == edges_.count) std::fill(kept_ + tail.row + 1, kept_ + edges_.num_nodes, -1);
+    if (end == edges_.count) keep_none(tail.row + 1, edges_.num_nodes);
     return Sweep::kDone;
   }
 
  private:
   static constexpr int64_t kStretch = 64;
+
+  // Stores are atomic because two threads write the same node where the rows do not ascend after all, which
+  // neither may know; then all that was written is dropped.
+  void keep_none(int64_t begin, int64_t end) {
+    for (int64_t v = begin; v < end; ++v) atomic_store(kept_ + v, int64_t(-1));
+  }
 
   int64_t read_head(int64_t block, int64_t count, const Code<Score>* codes) {
     const int64_t* row = edges_.row + block;
@@ -71,23 +79,25 @@ class alignas(64) RunSweep {  // a cache line of its own
   int64_t read_stretch(int64_t block, int64_t begin, int64_t end, const Code<Score>* codes) {
     const int64_t* row = edges_.row + block;
     if (row[end - 1] == tail.row) {  // dense rows: the whole stretch goes on with the open run
-      if (raise(tail, block, begin, end, codes)) kept_[tail.row] = tail.kept;
+      if (raise(tail, block, begin, end, codes)) atomic_store(kept_ + tail.row, tail.kept);
       return end;
     }
-    // Sparse rows: masks instead of branches, which would depend on where runs end and which score is higher and so be guessed
-    // wrong about once a node. The price is that a node is written once an edge.
+    // Sparse rows: masks instead of branches, which would depend on where runs end and which score is higher
+    // and so be guessed wrong about once a node. The price is that a node is written once an edge.
     int64_t run_row = tail.row;
     Code<Score> run_code = tail.code;
     int64_t run_kept = tail.kept;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t r = row[i];
-      if (r > run_row + 1) [[unlikely]] std::fill(kept_ + run_row + 1, kept_ + r, -1);
-      const Code<Score> open = run_code & (Code<Score>(0) - Code<Score>(r == run_row));  // 0 as a new run starts
+      if (r > run_row + 1) [[unlikely]]
+        keep_none(run_row + 1, r);
+      const Code<Score> open =
+          run_code & (Code<Score>(0) - Code<Score>(r == run_row));  // 0 as a new run starts
       const int64_t higher = -int64_t(codes[i] > open);
       run_code = codes[i] > open ? codes[i] : open;
       run_kept ^= (run_kept ^ keep_(block + i)) & higher;
       run_row = r;
-      kept_[r] = run_kept;
+      atomic_store(kept_ + r, run_kept);
     }
     tail = {run_row, run_code, run_kept};
     return end;
@@ -101,7 +111,8 @@ class alignas(64) RunSweep {  // a cache line of its own
 };
 
 template <class Parallel, class Score, class Keep>
-Sweep dominant_runs(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, int64_t* kept) {
+Sweep dominant_runs(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep,
+                    int64_t* kept) {
   const Pieces pieces = cut(parallel, edges.count);
   std::vector<RunSweep<Score, Keep>> sweeps(pieces.tasks, {edges, scores, keep, kept});
   std::vector<Sweep> outcome(pieces.tasks);
@@ -130,8 +141,8 @@ Sweep for_each_block(const Parallel& parallel, const Edges& edges, const Score* 
     Code<Score> codes[kBlock];
     for (int64_t block = begin; block < end; block += kBlock) {
       const int64_t count = std::min(kBlock, end - block);
-      if (!ids_fit(edges.row + block, count, edges.num_nodes) || !ids_fit(edges.col + block, count, edges.num_nodes) ||
-          !encode(scores + block, count, codes)) {
+      if (!ids_fit(edges.row + block, count, edges.num_nodes) ||
+          !ids_fit(edges.col + block, count, edges.num_nodes) || !encode(scores + block, count, codes)) {
         bad = true;
         return;
       }
@@ -151,12 +162,13 @@ inline void raise(uint64_t* key, uint64_t value, bool shared) {
 }
 
 template <class Parallel, class Score, class Keep>
-Sweep dominant_packed(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, int64_t first_edge,
-                      int64_t* kept) {
+Sweep dominant_packed(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep,
+                      int64_t first_edge, int64_t* kept) {
   static_assert(sizeof(Code<Score>) == 4);
   uint64_t* keys = reinterpret_cast<uint64_t*>(kept);
   const bool shared = cut(parallel, edges.count).tasks > 1;
-  for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) { std::fill(keys + begin, keys + end, 0); });
+  for_each_piece(parallel, edges.num_nodes,
+                 [&](int64_t begin, int64_t end) { std::fill(keys + begin, keys + end, 0); });
   const Sweep outcome =
       for_each_block(parallel, edges, scores, [&](int64_t block, int64_t count, const Code<Score>* codes) {
         const int64_t* row = edges.row + block;
@@ -177,8 +189,8 @@ Sweep dominant_packed(const Parallel& parallel, const Edges& edges, const Score*
 
 // `ids` is scratch for num_nodes edge ids.
 template <class Parallel, class Score, class Keep>
-Sweep dominant_wide(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, int64_t first_edge,
-                    int64_t* kept, int64_t* ids) {
+Sweep dominant_wide(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep,
+                    int64_t first_edge, int64_t* kept, int64_t* ids) {
   uint64_t* best = reinterpret_cast<uint64_t*>(kept);
   for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) {
     std::fill(best + begin, best + end, 0);
@@ -204,9 +216,9 @@ Sweep dominant_wide(const Parallel& parallel, const Edges& edges, const Score* s
   return Sweep::kDone;
 }
 
-// kept[v] = keep(dominant edge of v), -1 where v has none. kBad: an id out of range or a NaN; then kept holds nothing of use.
-// Edges have the ids first_edge, first_edge + 1, ... `wide_scratch()` gives room for num_nodes ids, and is only called where the
-// wide form is needed.
+// kept[v] = keep(dominant edge of v), -1 where v has none. kBad: an id out of range or a NaN; then kept holds
+// nothing of use. Edges have the ids first_edge, first_edge + 1, ... `wide_scratch()` gives room for
+// num_nodes ids, and is only called where the wide form is needed.
 template <class Parallel, class Score, class Keep, class Scratch>
 Sweep dominant(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, Form form,
                int64_t first_edge, int64_t* kept, const Scratch& wide_scratch) {

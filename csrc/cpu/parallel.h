@@ -1,5 +1,6 @@
-// How work is cut for threads. An executor `parallel` has `threads()` and runs `parallel(tasks, f)`: f(t) for every t in [0, tasks),
-// in any order, and returns when all are done. The library hands in torch's thread pool, the C++ tests their own.
+// How work is cut for threads. An executor `parallel` says into how many tasks to cut work of a given size,
+// parallel.tasks(size) >= 1, and runs them: parallel(tasks, f) calls f(t) for every t in [0, tasks), in any
+// order, and returns when all are done. The library hands in torch's thread pool, the C++ tests their own.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +17,9 @@ struct Pieces {
   int64_t end(int64_t task) const { return begin(task + 1); }
 };
 
-// At most one piece a thread, and none so small that starting a thread costs more than the work saves.
 template <class Parallel>
-Pieces cut(const Parallel& parallel, int64_t size, int64_t smallest = 16384) {
-  return {size, std::clamp<int64_t>(size / smallest, 1, parallel.threads())};
+Pieces cut(const Parallel& parallel, int64_t size) {
+  return {size, parallel.tasks(size)};
 }
 
 template <class Parallel, class F>

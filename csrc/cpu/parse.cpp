@@ -1,4 +1,5 @@
-// gpn::parse, gpn::dominant and gpn::components for CPU tensors: checks, dtype dispatch and memory around dominant.h and components.h.
+// gpn::parse, gpn::dominant and gpn::components for CPU tensors: checks, dtype dispatch and memory around
+// dominant.h and components.h.
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
@@ -13,7 +14,10 @@ namespace gpn::cpu {
 namespace {
 
 struct TorchThreads {
-  int64_t threads() const { return torch::stable::get_num_threads(); }
+  // At most one task a thread, and none so small that starting a thread costs more than it saves.
+  int64_t tasks(int64_t size) const {
+    return std::clamp<int64_t>(size / 16384, 1, torch::stable::get_num_threads());
+  }
 
   template <class F>
   void operator()(int64_t tasks, const F& f) const {
@@ -45,8 +49,10 @@ int64_t count_nodes(const int64_t* row, const int64_t* col, int64_t count) {
   });
   if (negative) {
     for (int64_t i = 0; i < count; ++i) {
-      if (row[i] < 0) fail("edge_index: expected non-negative node ids, got ", row[i], " at edge_index[0, ", i, "]");
-      if (col[i] < 0) fail("edge_index: expected non-negative node ids, got ", col[i], " at edge_index[1, ", i, "]");
+      if (row[i] < 0)
+        fail("edge_index: expected non-negative node ids, got ", row[i], " at edge_index[0, ", i, "]");
+      if (col[i] < 0)
+        fail("edge_index: expected non-negative node ids, got ", col[i], " at edge_index[1, ", i, "]");
     }
   }
   return *std::max_element(largest.begin(), largest.end()) + 1;
@@ -110,8 +116,9 @@ Tensor dominant_by(const Input& input, Keep keep, Form form, int64_t first_edge)
   };
   THO_DISPATCH_V2(input.scores.scalar_type(), "gpn::dominant", AT_WRAP([&] {
                     const scalar_t* scores = input.scores.const_data_ptr<scalar_t>();
-                    const Sweep outcome = dominant(TorchThreads(), input.edges, scores, keep, form, first_edge,
-                                                   kept.mutable_data_ptr<int64_t>(), wide_scratch);
+                    const Sweep outcome =
+                        dominant(TorchThreads(), input.edges, scores, keep, form, first_edge,
+                                 kept.mutable_data_ptr<int64_t>(), wide_scratch);
                     if (outcome != Sweep::kDone) report_bad_values(input.edges, scores);
                   }),
                   AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
@@ -144,8 +151,8 @@ Tensor dominant_cpu(const Tensor& edge_index, const Tensor& scores, std::optiona
   return dominant_by(Input(edge_index, scores, num_nodes), KeepEdge{0}, Form::kAutomatic, 0);
 }
 
-Tensor dominant_form_cpu(const Tensor& edge_index, const Tensor& scores, int64_t num_nodes, const std::string& form,
-                         int64_t first_edge) {
+Tensor dominant_form_cpu(const Tensor& edge_index, const Tensor& scores, int64_t num_nodes,
+                         const std::string& form, int64_t first_edge) {
   return dominant_by(Input(edge_index, scores, num_nodes), KeepEdge{first_edge}, form_of(form), first_edge);
 }
 
@@ -154,9 +161,10 @@ Tensor components_cpu(const Tensor& given_edge_index, std::optional<int64_t> num
   check_num_nodes(num_nodes);
   const Tensor edge_index = readable(given_edge_index);
   const Edges edges = edges_of(edge_index, num_nodes);
+  if (!all_ids_fit(TorchThreads(), edges)) report_bad_ids(edges);
   const Tensor label = empty_like_on(edge_index, edges.num_nodes, ScalarType::Long);
   with_forest(label, edges.num_nodes, [&](auto* parent) {
-    if (!connect_edges(TorchThreads(), edges, parent)) report_bad_ids(edges);
+    connect_edges(TorchThreads(), edges, parent);
     label_components(TorchThreads(), parent, edges.num_nodes, label.mutable_data_ptr<int64_t>());
   });
   return label;

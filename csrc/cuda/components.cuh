@@ -23,7 +23,8 @@ __global__ void raise_largest(const Id* ids, int64_t count, Id* largest) {
 
 template <class Node>
 __global__ void start_from_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) parent[v] = first_parent(Node(v), neighbour[v]);
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count())
+    parent[v] = first_parent(Node(v), neighbour[v]);
 }
 
 // What start_from_choices left: the choices of a larger node.
@@ -68,7 +69,8 @@ __global__ void look_up_labels(Node* parent, int64_t num_nodes, int64_t* label) 
 
 // label[v] = rank of v's root among all roots. Overwrites the forest.
 template <class Node, class Scratch>
-void label_components(const Launcher& launch, Node* parent, int64_t num_nodes, int64_t* label, const Scratch& scratch) {
+void label_components(const Launcher& launch, Node* parent, int64_t num_nodes, int64_t* label,
+                      const Scratch& scratch) {
   if (num_nodes == 0) return;
   Node* rank = static_cast<Node*>(scratch(num_nodes * sizeof(Node)));
   launch(flag_roots<Node>, num_nodes, parent, num_nodes, rank);

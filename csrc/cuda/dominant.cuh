@@ -12,7 +12,8 @@ __global__ void fill(T* out, int64_t count, T value) {
   for (int64_t i = thread_index(); i < count; i += thread_count()) out[i] = value;
 }
 
-// The maximum over the lanes from this one to the end of its run of equal rows. Every lane of the warp takes part.
+// The maximum over the lanes from this one to the end of its run of equal rows. Every lane of the warp takes
+// part.
 __device__ inline uint64_t highest_in_run(int64_t row, uint64_t key, int lane) {
   for (int offset = 1; offset < kWarp; offset *= 2) {
     const int64_t other_row = __shfl_down_sync(0xffffffffu, row, offset);
@@ -27,30 +28,37 @@ __device__ inline uint64_t highest_in_run(int64_t row, uint64_t key, int lane) {
 template <class Score, class KeyOf>
 __device__ void raise_runs(const Edges& edges, const Score* scores, uint64_t* best, KeyOf key_of) {
   const int lane = threadIdx.x % kWarp;
+  bool all_fit = true;  // asserted after the loop: the call would cost the loop registers
   // The bound is the warp's, not the lane's: all lanes stay for the shuffles.
   for (int64_t first = thread_index() - lane; first < edges.count; first += thread_count()) {
     const int64_t edge = first + lane;
     int64_t row = -1;
     uint64_t key = 0;
-    if (edge < edges.count && in_range(edges.row[edge], edges.num_nodes) &&
-        in_range(edges.col[edge], edges.num_nodes)) {
-      row = edges.row[edge];
-      key = key_of(code_of(scores[edge]), edge);
+    if (edge < edges.count) {
+      const bool fit = fits(edges.row[edge], edges.num_nodes) && fits(edges.col[edge], edges.num_nodes);
+      all_fit = all_fit && fit;
+      if (fit) {
+        row = edges.row[edge];
+        key = key_of(code_of(scores[edge]), edge);
+      }
     }
     const int64_t row_before = __shfl_up_sync(0xffffffffu, row, 1);
+    const bool starts_run = row >= 0 && (lane == 0 || row_before != row);
     key = highest_in_run(row, key, lane);
-    if (row >= 0 && (lane == 0 || row_before != row)) atomic_raise(best + row, key);
+    if (starts_run) atomic_raise(best + row, key);
   }
+  assert_fits(all_fit);
 }
 
 template <class Score>
-__global__ void __launch_bounds__(kMostThreads, 2) raise_packed(Edges edges, const Score* scores, int64_t first_edge, uint64_t* keys) {
+__global__ void raise_packed(Edges edges, const Score* scores, int64_t first_edge, uint64_t* keys) {
   raise_runs(edges, scores, keys,
              [=](uint32_t code, int64_t edge) { return packed_key(code, uint64_t(first_edge + edge)); });
 }
 
 template <class Keep>
-__global__ void decode_packed(const uint64_t* keys, int64_t num_nodes, Keep keep, int64_t first_edge, int64_t* kept) {
+__global__ void decode_packed(const uint64_t* keys, int64_t num_nodes, Keep keep, int64_t first_edge,
+                              int64_t* kept) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
     const uint64_t key = keys[v];
     kept[v] = key == 0 ? -1 : keep(int64_t(packed_edge(key)) - first_edge);
@@ -58,13 +66,14 @@ __global__ void decode_packed(const uint64_t* keys, int64_t num_nodes, Keep keep
 }
 
 template <class Score>
-__global__ void __launch_bounds__(kMostThreads, 2) raise_wide(Edges edges, const Score* scores, uint64_t* best) {
+__global__ void __maxnreg__(40) raise_wide(Edges edges, const Score* scores, uint64_t* best) {
   raise_runs(edges, scores, best, [](uint64_t code, int64_t) { return code; });
 }
 
 // Among the edges that reach their row's best score, the lowest id.
 template <class Score>
-__global__ void lower_ids(Edges edges, const Score* scores, const uint64_t* best, int64_t first_edge, int64_t* ids) {
+__global__ void lower_ids(Edges edges, const Score* scores, const uint64_t* best, int64_t first_edge,
+                          int64_t* ids) {
   for (int64_t edge = thread_index(); edge < edges.count; edge += thread_count()) {
     const int64_t row = edges.row[edge];
     if (!in_range(row, edges.num_nodes) || !in_range(edges.col[edge], edges.num_nodes)) continue;
@@ -73,16 +82,18 @@ __global__ void lower_ids(Edges edges, const Score* scores, const uint64_t* best
 }
 
 template <class Keep>
-__global__ void decode_wide(const int64_t* ids, int64_t num_nodes, Keep keep, int64_t first_edge, int64_t* kept) {
+__global__ void decode_wide(const int64_t* ids, int64_t num_nodes, Keep keep, int64_t first_edge,
+                            int64_t* kept) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
     kept[v] = ids[v] == kNoEdge ? -1 : keep(ids[v] - first_edge);
   }
 }
 
-// kept[v] = keep(dominant edge of v), -1 where v has none. `scratch(bytes)` gives device memory that outlives the launches.
+// kept[v] = keep(dominant edge of v), -1 where v has none. `scratch(bytes)` gives device memory that outlives
+// the launches.
 template <class Score, class Keep, class Scratch>
-void dominant(const Launcher& launch, const Edges& edges, const Score* scores, Keep keep, Form form, int64_t first_edge,
-              int64_t* kept, const Scratch& scratch) {
+void dominant(const Launcher& launch, const Edges& edges, const Score* scores, Keep keep, Form form,
+              int64_t first_edge, int64_t* kept, const Scratch& scratch) {
   const int64_t num_nodes = edges.num_nodes;
   uint64_t* keys = reinterpret_cast<uint64_t*>(kept);  // one buffer holds the keys and then what is kept
   launch(fill<uint64_t>, num_nodes, keys, num_nodes, 0);

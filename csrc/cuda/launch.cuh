@@ -1,5 +1,6 @@
-// Launching: one thread an item, grid-stride beyond kMaxBlocks, the stream an explicit parameter, a check after every launch.
-// The C++ tests compile this directory with the host compiler; there `emulation::launch` runs the same kernels on the CPU.
+// Launching: one thread an item, grid-stride beyond kMaxBlocks, the stream an explicit parameter, a check
+// after every launch. The C++ tests compile this directory with the host compiler; there `emulation::launch`
+// runs the same kernels on the CPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -34,7 +35,8 @@ struct Launcher {
   }
 
   static void check(cudaError_t error) {
-    if (error != cudaSuccess) throw std::runtime_error(std::string("gpn: CUDA error: ") + cudaGetErrorString(error));
+    if (error != cudaSuccess)
+      throw std::runtime_error(std::string("gpn: CUDA error: ") + cudaGetErrorString(error));
   }
 };
 
@@ -42,11 +44,19 @@ struct Launcher {
 __device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t thread_count() { return int64_t(gridDim.x) * blockDim.x; }
 
-// False, and a device-side assertion, for an id that must not be used as an index. Not assert(): this has to survive NDEBUG.
+// Whether an id may be used as an index.
+__device__ inline bool fits(int64_t id, int64_t num_nodes) { return uint64_t(id) < uint64_t(num_nodes); }
+
+// A device-side assertion. Not assert(): this has to survive NDEBUG.
+__device__ inline void assert_fits(bool all_fit) {
+  if (!all_fit)
+    __assert_fail("edge_index: node ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");
+}
+
+// Both: false, after the assertion, for an id that must not be used.
 __device__ inline bool in_range(int64_t id, int64_t num_nodes) {
-  if (id >= 0 && id < num_nodes) return true;
-  __assert_fail("edge_index: node ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");
-  return false;
+  assert_fits(fits(id, num_nodes));
+  return fits(id, num_nodes);
 }
 
 }  // namespace gpn::cuda

@@ -1,5 +1,5 @@
-// gpn::parse, gpn::dominant and gpn::components for CUDA tensors: checks, dtype dispatch, memory, device and stream around
-// dominant.cuh and components.cuh.
+// gpn::parse, gpn::dominant and gpn::components for CUDA tensors: checks, dtype dispatch, memory, device and
+// stream around dominant.cuh and components.cuh.
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
@@ -20,7 +20,8 @@ Tensor empty_like_on(const Tensor& tensor, int64_t size, ScalarType type) {
   return torch::stable::new_empty(tensor, {size}, type);
 }
 
-// Device memory from torch's allocator. Freed blocks are reused in stream order, so it may go before the kernels have run.
+// Device memory from torch's allocator. Freed blocks are reused in stream order, so it may go before the
+// kernels have run.
 class Scratch {
  public:
   explicit Scratch(const Tensor& like) : like_(like) {}
@@ -41,14 +42,16 @@ Launcher current_launcher(const Tensor& tensor) {
 }
 
 // The largest id plus one. The only place of this file that waits for the device.
-int64_t count_nodes(const Launcher& launch, const Tensor& like, const int64_t* row, const int64_t* col, int64_t count) {
+int64_t count_nodes(const Launcher& launch, const Tensor& like, const int64_t* row, const int64_t* col,
+                    int64_t count) {
   const Tensor largest = empty_like_on(like, 1, ScalarType::Long);
   int64_t* on_device = largest.mutable_data_ptr<int64_t>();
   launch(fill<int64_t>, 1, on_device, 1, -1);
   launch(raise_largest<int64_t>, count, row, count, on_device);
   launch(raise_largest<int64_t>, count, col, count, on_device);
   int64_t on_host = -1;
-  Launcher::check(cudaMemcpyAsync(&on_host, on_device, sizeof(on_host), cudaMemcpyDeviceToHost, launch.stream));
+  Launcher::check(
+      cudaMemcpyAsync(&on_host, on_device, sizeof(on_host), cudaMemcpyDeviceToHost, launch.stream));
   Launcher::check(cudaStreamSynchronize(launch.stream));
   return on_host + 1;
 }
@@ -84,8 +87,8 @@ Tensor dominant_by(const Input& input, const Tensor& given_scores, Keep keep, Fo
   const Tensor scores = torch::stable::contiguous(given_scores);
   const Tensor kept = empty_like_on(input.edge_index, input.edges.num_nodes, ScalarType::Long);
   THO_DISPATCH_V2(scores.scalar_type(), "gpn::dominant", AT_WRAP([&] {
-                    dominant(input.launch, input.edges, scores.const_data_ptr<scalar_t>(), keep, form, first_edge,
-                             kept.mutable_data_ptr<int64_t>(), Scratch(kept));
+                    dominant(input.launch, input.edges, scores.const_data_ptr<scalar_t>(), keep, form,
+                             first_edge, kept.mutable_data_ptr<int64_t>(), Scratch(kept));
                   }),
                   AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
   return kept;
@@ -108,9 +111,10 @@ Tensor dominant_cuda(const Tensor& edge_index, const Tensor& scores, std::option
   return dominant_by(checked(edge_index, scores, num_nodes), scores, KeepEdge{0}, Form::kAutomatic, 0);
 }
 
-Tensor dominant_form_cuda(const Tensor& edge_index, const Tensor& scores, int64_t num_nodes, const std::string& form,
-                          int64_t first_edge) {
-  return dominant_by(checked(edge_index, scores, num_nodes), scores, KeepEdge{first_edge}, form_of(form), first_edge);
+Tensor dominant_form_cuda(const Tensor& edge_index, const Tensor& scores, int64_t num_nodes,
+                          const std::string& form, int64_t first_edge) {
+  return dominant_by(checked(edge_index, scores, num_nodes), scores, KeepEdge{first_edge}, form_of(form),
+                     first_edge);
 }
 
 Tensor components_cuda(const Tensor& edge_index, std::optional<int64_t> num_nodes) {
