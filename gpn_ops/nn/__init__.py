@@ -6,17 +6,23 @@ except ImportError as error:
     raise ImportError("gpn_ops.nn needs PyTorch Geometric: pip install torch_geometric") from error
 
 from .connect import ConnectClusters
+from .hierarchy import HierarchyOutput, ParseHierarchy
 from .multiset import DeepSets, Reduce
 from .pooling import ParsePooling, PoolOutput
 from .scorer import EdgeScorer
 from .select import SelectParse
+from .tree import Level, ParseTree
 from .unpool import unpool
 
 __all__ = [
     "ConnectClusters",
     "DeepSets",
     "EdgeScorer",
+    "HierarchyOutput",
+    "Level",
+    "ParseHierarchy",
     "ParsePooling",
+    "ParseTree",
     "PoolOutput",
     "Reduce",
     "SelectParse",

@@ -1,0 +1,75 @@
+"""The trees that a hierarchy of pooling layers makes of a batch of graphs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass
+class Level:
+    """One level of a :class:`ParseTree`: the graphs that shrink here, before and after.
+
+    ``n`` nodes and ``m`` edges become ``c`` clusters.
+    """
+
+    index: Tensor | None
+    """int64 ``[n]``: where these nodes are among the clusters of the level below (at the lowest level: among
+    the nodes of the batch). ``None`` where they are all of them, in order."""
+    x: Tensor
+    """``[n, d]``: the features that came in."""
+    edge_index: Tensor
+    """int64 ``[2, m]``: the graph that came in."""
+    edge_attr: Tensor | None
+    """``[m, ...]``: its edge attributes."""
+    batch: Tensor
+    """int64 ``[n]``: the graph of every node, by its number in the batch."""
+    cluster: Tensor
+    """int64 ``[n]``: the assignment of nodes to clusters."""
+    representative: Tensor
+    """int64 ``[c]``: the smallest node of every cluster."""
+    mask: Tensor
+    """``[c]``: the sum of the scores of a cluster's inner edges, 1 where it has none."""
+    inner_edges: Tensor
+    """int64 ``[c]``: their number, 1 where there are none."""
+    pooled: Tensor
+    """``[c, d]``: the features of the clusters."""
+
+
+@dataclass
+class ParseTree:
+    """The pooling trees of a batch of graphs.
+
+    A graph takes part in the lowest ``height`` levels; what is left of it then are its roots (one for each of
+    its connected components, if no drop-edge, self-loop or maximum height stopped it before).
+    """
+
+    height: Tensor
+    """int64 ``[num_graphs]``: the number of levels of every graph; 0 for one that never shrank."""
+    levels: list[Level] = field(default_factory=list)
+    """The levels, lowest first."""
+
+    def decode(self, x: Tensor, decoder: Callable[[Tensor, Level], Tensor]) -> Tensor:
+        """Goes down the trees, from the features of their roots to features of every node.
+
+        Args:
+            x: ``[num_nodes, d]``: the features that went into the hierarchy, which a graph without levels
+                keeps.
+            decoder: called as ``decoder(z, level)``, from the top level to the lowest, with the features of
+                the level's clusters, ``[c, d]``; returns features of its nodes, ``[n, d]``.
+
+        Returns:
+            ``[num_nodes, d]``
+        """
+        above: Level | None = None
+        decoded = x
+        for level in reversed(self.levels):
+            z = level.pooled if above is None else _replaced(level.pooled, above.index, decoded)
+            decoded = decoder(z, level)
+            above = level
+        return x if above is None else _replaced(x, above.index, decoded)
+
+
+def _replaced(x: Tensor, index: Tensor | None, rows: Tensor) -> Tensor:
+    """``x`` with ``rows`` at ``index``, or ``rows`` where that is all of it."""
+    return rows if index is None else x.index_copy(0, index, rows.to(x.dtype))
