@@ -12,7 +12,6 @@ from .pooling import ParsePooling, PoolOutput
 from .scorer import EdgeScorer
 from .select import SelectParse
 from .tree import Level, ParseTree
-from .unpool import unpool
 
 __all__ = [
     "ConnectClusters",
@@ -26,5 +25,4 @@ __all__ = [
     "PoolOutput",
     "Reduce",
     "SelectParse",
-    "unpool",
 ]

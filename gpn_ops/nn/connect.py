@@ -5,9 +5,8 @@ from torch import Tensor
 from torch_geometric.nn.pool.connect import Connect, ConnectOutput
 from torch_geometric.nn.pool.select import SelectOutput
 
-from gpn_ops.reference import Coarse
+from gpn_ops import ops
 
-from . import _ops as ops
 from ._edges import plain
 
 
@@ -71,7 +70,7 @@ class ConnectClusters(Connect):
             batch = batch.index_select(0, coarse.representative)
         return ConnectOutput(coarse.edge_index, coarse.edge_attr, batch)
 
-    def coarsen(self, cluster: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Coarse:
+    def coarsen(self, cluster: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> ops.Coarse:
         r"""The coarse graph of a cluster vector, by the settings of this module (:func:`gpn_ops.coarsen`)."""
         edge_index = plain(edge_index)
         if edge_attr is None and self.weighted:

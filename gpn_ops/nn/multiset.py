@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _ops as ops
+from gpn_ops import ops
+
 from ._tiles import (
     Dropout,
     Residual,

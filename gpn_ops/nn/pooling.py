@@ -6,12 +6,12 @@ import torch
 import torch_geometric
 from torch import Tensor
 
-from . import _ops as ops
+from gpn_ops import ops
+
 from ._edges import plain
 from .connect import ConnectClusters
 from .multiset import DeepSets, Reduce
 from .select import SelectParse
-from .unpool import unpool
 
 
 class PoolOutput(NamedTuple):
@@ -200,7 +200,7 @@ class ParsePooling(torch.nn.Module):
             x (torch.Tensor): The features of the clusters, :math:`[c, \ldots]`.
             cluster (torch.Tensor): The :obj:`cluster` that pooling returned, :math:`[n]`.
         """
-        return unpool(x, cluster)
+        return ops.lift(x, cluster)
 
     def __repr__(self) -> str:
         options = {

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _ops as ops
+from gpn_ops import ops
+
 from ._tiles import (
     Dropout,
     Hidden,
@@ -16,7 +17,6 @@ from ._tiles import (
     weight_and_bias,
     wide_dtype,
 )
-from .unpool import unpool
 
 
 class EdgeScorer(torch.nn.Module):
@@ -78,7 +78,7 @@ class EdgeScorer(torch.nn.Module):
             torch.Tensor: A score per edge, :math:`[m]`.
         """
         pairs, slot = ops.undirected(edge_index, h.size(0))
-        return unpool(self.score_pairs(h, pairs), slot)
+        return ops.lift(self.score_pairs(h, pairs), slot)
 
     def score_pairs(self, h: Tensor, pairs: Tensor) -> Tensor:
         r"""The scores of the pairs of :func:`gpn_ops.undirected`.

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch_geometric.nn.pool.select import Select, SelectOutput
 
-from . import _ops as ops
+from gpn_ops import ops
+
 from ._edges import plain
 from .scorer import EdgeScorer
-from .unpool import unpool
 
 
 class Parsed(NamedTuple):
@@ -74,7 +74,7 @@ class SelectParse(Select):
         mask = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters).mask
         node = torch.arange(x.size(0), device=x.device)
         return SelectOutput(
-            node, x.size(0), parsed.cluster, num_clusters, unpool(mask.to(x.dtype), parsed.cluster)
+            node, x.size(0), parsed.cluster, num_clusters, ops.lift(mask.to(x.dtype), parsed.cluster)
         )
 
     def parse(self, x: Tensor, edge_index: Tensor, drop_edge: float = 0.0) -> Parsed:
@@ -101,7 +101,7 @@ class SelectParse(Select):
             pairs = pairs[:, keep_pair]
             slot = (keep_pair.cumsum(0) - 1).index_select(0, slot)
 
-        scores = unpool(self.scorer.score_pairs(x, pairs), slot)
+        scores = ops.lift(self.scorer.score_pairs(x, pairs), slot)
         return Parsed(ops.parse(edge_index, scores, x.size(0)), edge_index, scores, kept)
 
     def __repr__(self) -> str:
