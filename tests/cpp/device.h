@@ -1,4 +1,4 @@
-// Stand-ins for what a GPU gives: memory, and score types of 16 bits. Include emulation.h first.
+// Stand-ins for what a GPU gives: memory, and score types of 16 bits. Include <cuda_runtime.h> first.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The CUDA kernels of parse, dominant and components, run by their own launch code on the emulated device:
 // equal to the CPU library, bit for bit, and to plain solvers.
-#include "emulation/emulation.h"
+#include <cuda_runtime.h>
 //
 #include <limits>
 
@@ -293,7 +293,7 @@ void test_kernels_alone(Random& random) {
   launch(cuda::mark_roots<int32_t>, n, memory.copy(ranks), n, parent);
   for (int64_t v = 0; v < n; ++v) CHECK(flags[size_t(v)] ? parent[v] == ~label[size_t(v)] : parent[v] >= 0);
   int64_t* labels = memory.array<int64_t>(n);
-  launch(cuda::look_up_labels<int32_t>, n, parent, n, labels);
+  launch(cuda::settle_labels<int32_t>, n, parent, n, labels);
   CHECK(to_host(labels, n) == label);
 
   launch(cuda::start_alone<int32_t>, n, n, parent);

@@ -1,5 +1,5 @@
 // The emulation layer itself: what it computes, which schedules it explores, and that it notices misuse.
-#include "emulation/emulation.h"
+#include <cuda_runtime.h>
 //
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_reduce.cuh>

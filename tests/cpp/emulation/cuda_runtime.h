@@ -2,6 +2,8 @@
 // needs.
 #pragma once
 
+#define GPN_EMULATED_CUDA 1
+
 #include <cassert>
 #include <cstdint>
 #include <cstring>
@@ -51,7 +53,7 @@ T shuffle(unsigned mask, T value, int from, int width, Place place) {
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
   const uint64_t* values = exchange(mask, bits, place);
-  const int first = int(lane()) / width * width;
+  const int first = int(thread_of_block() % 32) / width * width;
   if (from >= first && from < first + width) std::memcpy(&value, values + from, sizeof(T));
   return value;
 }
@@ -61,23 +63,24 @@ T shuffle(unsigned mask, T value, int from, int width, Place place) {
 template <class T>
 T __shfl_sync(unsigned mask, T value, int from, int width = 32,
               emulation::Place place = emulation::Place::current()) {
-  return emulation::shuffle(mask, value, int(emulation::lane()) / width * width + (from & (width - 1)), width,
-                            place);
+  return emulation::shuffle(mask, value,
+                            int(emulation::thread_of_block() % 32) / width * width + (from & (width - 1)),
+                            width, place);
 }
 template <class T>
 T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
                    emulation::Place place = emulation::Place::current()) {
-  return emulation::shuffle(mask, value, int(emulation::lane() + delta), width, place);
+  return emulation::shuffle(mask, value, int(emulation::thread_of_block() % 32 + delta), width, place);
 }
 template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
                  emulation::Place place = emulation::Place::current()) {
-  return emulation::shuffle(mask, value, int(emulation::lane()) - int(delta), width, place);
+  return emulation::shuffle(mask, value, int(emulation::thread_of_block() % 32) - int(delta), width, place);
 }
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32,
                   emulation::Place place = emulation::Place::current()) {
-  return emulation::shuffle(mask, value, int(emulation::lane()) ^ bits, width, place);
+  return emulation::shuffle(mask, value, int(emulation::thread_of_block() % 32) ^ bits, width, place);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate,

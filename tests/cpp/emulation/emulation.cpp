@@ -483,7 +483,7 @@ void sync_warp(unsigned mask, Place place) { machine.sync_warp(mask, place); }
 const uint64_t* exchange(unsigned mask, uint64_t value, Place place) {
   return machine.exchange(mask, value, place);
 }
-unsigned lane() { return threadIdx.x % 32; }
+unsigned thread_of_block() { return threadIdx.x; }
 void enter_shared() { machine.enter_shared(); }
 
 // Orders with all other fences: more than CUDA promises, but what is published with a fence is not reported

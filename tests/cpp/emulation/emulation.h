@@ -1,7 +1,8 @@
 // Runs CUDA kernels on the CPU: every CUDA thread is a fiber, and a seeded scheduler decides which one runs
 // next. The kernels are compiled unchanged by the host compiler, with this directory first on the include
-// path, so that <cuda_runtime.h>, <cuda/atomic> and <cub/...> are the ones found here. Include this header
-// before any kernel.
+// path, so that <cuda_runtime.h>, <cuda/atomic> and <cub/...> are the ones found here. Include
+// <cuda_runtime.h> before any kernel. This header alone serves host code: launch() with one block runs
+// threads of the CPU as fibers too.
 //
 // A fiber can lose its turn at an atomic, a barrier, a warp intrinsic, and where the code calls
 // schedule_point(). Blocks of a launch run side by side. A thread that never comes to a barrier or shuffle
@@ -15,10 +16,9 @@
 #pragma once
 
 #if defined(GPN_SCHEDULE_POINT)
-#error "include emulation.h before the kernels"
+#error "include emulation.h or cuda_runtime.h before what it is to run"
 #endif
 #define GPN_SCHEDULE_POINT() ::emulation::schedule_point()
-#define GPN_EMULATED_CUDA 1
 
 #include <cstdint>
 #include <functional>
@@ -76,7 +76,7 @@ void sync_warp(unsigned mask, Place place);
 // The values of all lanes in `mask`, by lane; those of other lanes are garbage. Valid until the caller's next
 // exchange.
 const uint64_t* exchange(unsigned mask, uint64_t value, Place place);
-unsigned lane();
+unsigned thread_of_block();
 void enter_shared();
 void fence();
 void assertion_failed(const char* text, const char* file, unsigned line, const char* function);
