@@ -15,8 +15,8 @@ namespace gpn {
 
 #if defined(__CUDACC__) || defined(GPN_EMULATED_CUDA)
 template <class T>
-using AtomicRef = cuda::atomic_ref<T, cuda::thread_scope_device>;
-using cuda::std::memory_order_relaxed;
+using AtomicRef = ::cuda::atomic_ref<T, ::cuda::thread_scope_device>;
+using ::cuda::std::memory_order_relaxed;
 #else
 template <class T>
 using AtomicRef = std::atomic_ref<T>;

@@ -1,0 +1,186 @@
+// The distinct edges of a list after its nodes were renamed, sorted by row then column, on CUDA: one radix
+// sort of (row, column) keys over the bits that ids can have, then a scan that numbers the first key of each
+// run.
+#pragma once
+
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+
+#include "../core/dominance.h"
+#include "dominant.cuh"
+#include "launch.cuh"
+
+namespace gpn::cuda {
+
+// Ids of this many bits leave room for one more bit in a key: the mark of a dropped edge, which sorts last.
+constexpr int kMostIdBits = 31;
+
+struct EdgeKeys {
+  int id_bits;  // ids lie below 2^id_bits
+
+  explicit EdgeKeys(int64_t num_ids) : id_bits(0) {
+    while (int64_t(1) << id_bits < num_ids) ++id_bits;
+  }
+  GPN_HOST_DEVICE uint64_t key(int64_t row, int64_t col) const {
+    return uint64_t(row) << id_bits | uint64_t(col);
+  }
+  GPN_HOST_DEVICE int64_t row(uint64_t key) const { return int64_t(key >> id_bits); }
+  GPN_HOST_DEVICE int64_t col(uint64_t key) const { return int64_t(key & ((uint64_t(1) << id_bits) - 1)); }
+  GPN_HOST_DEVICE uint64_t dropped() const { return uint64_t(1) << (2 * id_bits); }
+  int key_bits() const { return 2 * id_bits + 1; }
+};
+
+// An edge seen as an edge between clusters; those inside a cluster are dropped unless loops are kept.
+struct BetweenClusters {
+  const int64_t* cluster;
+  bool self_loops;
+
+  __device__ uint64_t operator()(EdgeKeys keys, int64_t row, int64_t col, int64_t num_nodes) const {
+    const int64_t r = cluster[row], c = cluster[col];
+    if (!fits(r, num_nodes) || !fits(c, num_nodes)) return keys.dropped();  // find_largest has asserted
+    return r != c || self_loops ? keys.key(r, c) : keys.dropped();
+  }
+};
+
+// An edge seen as an unordered pair: it and its reverse are one.
+struct WithoutDirection {
+  __device__ uint64_t operator()(EdgeKeys keys, int64_t row, int64_t col, int64_t) const {
+    return row < col ? keys.key(row, col) : keys.key(col, row);
+  }
+};
+
+// edge_id may be null.
+template <class View, class Id>
+__global__ void make_keys(Edges edges, View view, EdgeKeys keys, uint64_t* key, Id* edge_id) {
+  for (int64_t edge = thread_index(); edge < edges.count; edge += thread_count()) {
+    const int64_t row = edges.row[edge], col = edges.col[edge];
+    const bool fit = in_range(row, edges.num_nodes) && in_range(col, edges.num_nodes);
+    key[edge] = fit ? view(keys, row, col, edges.num_nodes) : keys.dropped();
+    if (edge_id) edge_id[edge] = Id(edge);
+  }
+}
+
+// first[i] = whether key i is the first of its run and not that of a dropped edge.
+template <class Rank>
+__global__ void flag_first(const uint64_t* key, int64_t count, EdgeKeys keys, Rank* first) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    first[i] = key[i] < keys.dropped() && (i == 0 || key[i] != key[i - 1]);
+  }
+}
+
+// rank[i] = how many runs began up to and including key i. slot may be null.
+template <class Id>
+__global__ void write_distinct(const uint64_t* key, const int64_t* rank, const Id* edge_id, int64_t count,
+                               EdgeKeys keys, int64_t* row, int64_t* col, int64_t* slot) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) {
+    const bool kept = key[i] < keys.dropped();
+    if (slot) slot[edge_id[i]] = kept ? rank[i] - 1 : -1;
+    if (kept && (i == 0 || key[i] != key[i - 1])) {
+      row[rank[i] - 1] = keys.row(key[i]);
+      col[rank[i] - 1] = keys.col(key[i]);
+    }
+  }
+}
+
+// In two steps, because only after the first is the number of distinct edges known: *last_rank, on the
+// device.
+template <class Id>
+class UniqueEdges {
+ public:
+  template <class View, class Scratch>
+  UniqueEdges(const Launcher& launch, const Edges& edges, View view, int64_t num_ids, bool with_slot,
+              const Scratch& scratch)
+      : launch_(launch), count_(edges.count), keys_(num_ids) {
+    if (count_ == 0) return;
+    uint64_t* unsorted = static_cast<uint64_t*>(scratch(count_ * sizeof(uint64_t)));
+    key_ = static_cast<uint64_t*>(scratch(count_ * sizeof(uint64_t)));
+    Id* unsorted_id = with_slot ? static_cast<Id*>(scratch(count_ * sizeof(Id))) : nullptr;
+    edge_id_ = with_slot ? static_cast<Id*>(scratch(count_ * sizeof(Id))) : nullptr;
+    launch_(make_keys<View, Id>, count_, edges, view, keys_, unsorted, unsorted_id);
+
+    const auto sort = [&](void* storage, size_t& bytes) {
+      Launcher::check(with_slot ? cub::DeviceRadixSort::SortPairs(storage, bytes, unsorted, key_, unsorted_id,
+                                                                  edge_id_, count_, 0, keys_.key_bits(),
+                                                                  launch_.stream)
+                                : cub::DeviceRadixSort::SortKeys(storage, bytes, unsorted, key_, count_, 0,
+                                                                 keys_.key_bits(), launch_.stream));
+    };
+    size_t bytes = 0;
+    sort(nullptr, bytes);
+    sort(scratch(int64_t(bytes)), bytes);
+
+    rank_ = reinterpret_cast<int64_t*>(unsorted);  // its keys are no longer needed
+    launch_(flag_first<int64_t>, count_, key_, count_, keys_, rank_);
+    bytes = 0;
+    Launcher::check(cub::DeviceScan::InclusiveSum(nullptr, bytes, rank_, rank_, count_, launch_.stream));
+    void* storage = scratch(int64_t(bytes));
+    Launcher::check(cub::DeviceScan::InclusiveSum(storage, bytes, rank_, rank_, count_, launch_.stream));
+  }
+
+  // Null if there are no edges at all.
+  const int64_t* last_rank() const { return count_ > 0 ? rank_ + count_ - 1 : nullptr; }
+
+  // row, col: [distinct]; slot: [edges.count], null without slots.
+  void write(int64_t* row, int64_t* col, int64_t* slot) const {
+    launch_(write_distinct<Id>, count_, key_, rank_, edge_id_, count_, keys_, row, col, slot);
+  }
+
+ private:
+  const Launcher& launch_;
+  int64_t count_;
+  EdgeKeys keys_;
+  uint64_t* key_ = nullptr;
+  Id* edge_id_ = nullptr;
+  int64_t* rank_ = nullptr;
+};
+
+// ----------------------------------------------------------------------------------------------- clusters
+
+__device__ inline bool is_cluster(int64_t id, int64_t num_clusters) {
+  if (!fits(id, num_clusters)) {
+    __assert_fail("cluster: ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");
+    return false;
+  }
+  return true;
+}
+
+// *largest = the largest cluster, at least what stood there.
+template <class Id>
+__global__ void find_largest(const Id* cluster, int64_t num_nodes, Id* largest) {
+  Id most = -1;
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
+    if (is_cluster(cluster[v], num_nodes) && cluster[v] > most) most = cluster[v];
+  }
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    const Id other = __shfl_down_sync(0xffffffffu, most, offset);
+    most = other > most ? other : most;
+  }
+  if (threadIdx.x % kWarp == 0) atomic_raise(largest, most);
+}
+
+// representative[c] = the smallest node of cluster c, at most what stood there.
+template <class Id>
+__global__ void lower_representatives(const Id* cluster, int64_t num_nodes, int64_t num_clusters,
+                                      int64_t* representative) {
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
+    if (fits(cluster[v], num_clusters)) atomic_lower(representative + cluster[v], v);
+  }
+}
+
+template <class Node>
+__global__ void assert_no_gaps(const Node* representative, int64_t num_clusters, int64_t num_nodes) {
+  for (int64_t c = thread_index(); c < num_clusters; c += thread_count()) {
+    if (representative[c] == num_nodes) {
+      __assert_fail("cluster: every id from 0 to the largest", __FILE__, __LINE__, "gpn::cuda");
+    }
+  }
+}
+
+inline void smallest_nodes(const Launcher& launch, const int64_t* cluster, int64_t num_nodes,
+                           int64_t num_clusters, int64_t* representative) {
+  launch(fill<int64_t>, num_clusters, representative, num_clusters, num_nodes);
+  launch(lower_representatives<int64_t>, num_nodes, cluster, num_nodes, num_clusters, representative);
+  launch(assert_no_gaps<int64_t>, num_clusters, representative, num_clusters, num_nodes);
+}
+
+}  // namespace gpn::cuda
