@@ -27,9 +27,9 @@ struct Launcher {
     const int64_t wanted = (items + block_size - 1) / block_size;
     const unsigned blocks = unsigned(wanted < max_blocks ? wanted : max_blocks);
 #if defined(__CUDACC__)
-    kernel<<<blocks, unsigned(block_size), 0, stream>>>(Parameters(arguments)...);
+    kernel<<<blocks, unsigned(block_size), 0, stream>>>(static_cast<Parameters>(arguments)...);
 #else
-    emulation::launch(blocks, unsigned(block_size), [=] { kernel(Parameters(arguments)...); });
+    emulation::launch(blocks, unsigned(block_size), [=] { kernel(static_cast<Parameters>(arguments)...); });
 #endif
     check(cudaGetLastError());
   }
