@@ -191,7 +191,7 @@ def edge_logits_backward(
         grad_weight.addmv_(z.t(), grad[tile])
         del z
         grad_product = scorer.hidden.backward(torch.outer(grad[tile], scorer.weight))
-        ops.pair_product_backward_(grad_h, grad_product, h, pairs[:, tile])
+        ops.pair_product_backward_(grad_h, grad_product.to(h.dtype), h, pairs[:, tile])
     grads += [grad_weight.view(1, -1), grad.sum(dim=0, keepdim=True)]
     return [grad_h.to(h.dtype), *like_parameters(grads, parameters)]
 

@@ -1,0 +1,127 @@
+"""DeepSets (equation 3) in tiles, and the plain reductions."""
+
+import copy
+
+import pytest
+import torch
+
+import gpn_ops
+
+pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
+
+import naive
+
+from gpn_ops import reference
+from gpn_ops.nn import DeepSets, Reduce, _tiles
+from gpn_ops.nn.multiset import residual_sum
+
+
+@pytest.fixture(params=["small tiles", "tiles"])
+def tile_size(request, monkeypatch):
+    if request.param == "small tiles":
+        monkeypatch.setattr(_tiles, "TILE_BYTES", 1)  # 16 rows a tile
+
+
+def example(device, num_nodes=50, num_clusters=20, channels=6, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(num_nodes, channels, generator=generator, dtype=dtype)
+    cluster = torch.randint(num_clusters, (num_nodes,), generator=generator)
+    cluster[:num_clusters] = torch.arange(num_clusters)
+    return x.to(device).requires_grad_(), cluster.to(device), num_clusters
+
+
+@pytest.mark.usefixtures("tile_size")
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_deepsets_equals_the_formula_and_its_gradient(device, num_layers):
+    torch.manual_seed(0)
+    x, cluster, num_clusters = example(device)
+    module = DeepSets(6, num_layers).double().to(device)
+    out = module(x, cluster, num_clusters)
+    expected = naive.deepsets(module, x, reference.gen(cluster).double())
+    torch.testing.assert_close(out, expected)
+
+    weight = torch.randn_like(out)
+    inputs = [x, *module.parameters()]
+    for actual, wanted in zip(
+        torch.autograd.grad(out, inputs, weight), torch.autograd.grad(expected, inputs, weight), strict=True
+    ):
+        assert bool(wanted.abs().max() > 0)
+        torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.usefixtures("tile_size")
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_gradcheck_with_the_dropout_of_a_seed(device, dropout):
+    torch.manual_seed(0)
+    x, cluster, num_clusters = example(device, num_nodes=20, num_clusters=4, channels=3)
+    module = DeepSets(3, 2).double().to(device)
+    modules = (*module.lins1, module.norm1)
+    parameters = [p.detach().requires_grad_() for m in modules for p in (m.weight, m.bias)]
+    seed = torch.tensor(3)
+
+    def function(x, *parameters):
+        return residual_sum(x, cluster, num_clusters, list(parameters), torch.float64, dropout, seed)
+
+    assert torch.autograd.gradcheck(function, (x, *parameters))
+
+
+@pytest.mark.usefixtures("tile_size")
+def test_dropout_in_training_only(device):
+    x, cluster, num_clusters = example(device)
+    module = DeepSets(6, 2, dropout=0.5).double().to(device)
+    torch.manual_seed(1)
+    first = module(x, cluster, num_clusters)
+    assert not torch.equal(first, module(x, cluster, num_clusters))
+    torch.manual_seed(1)
+    assert torch.equal(first, module(x, cluster, num_clusters))
+    module.eval()
+    expected = naive.deepsets(module, x, reference.gen(cluster).double())
+    torch.testing.assert_close(module(x, cluster, num_clusters), expected)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_reduce_is_the_operator(device, reduce):
+    x, cluster, num_clusters = example(device)
+    expected = gpn_ops.reference.reduce(x, cluster, num_clusters, reduce)
+    torch.testing.assert_close(Reduce(reduce)(x, cluster, num_clusters), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision(device, dtype):
+    x, cluster, num_clusters = example(device, dtype=torch.float32)
+    module = DeepSets(6, 2).to(device)
+    half = copy.deepcopy(module).to(dtype)
+    out = half(x.to(dtype), cluster, num_clusters)
+    assert out.dtype == dtype
+    tolerance = 16 * torch.finfo(dtype).eps
+    torch.testing.assert_close(out.float(), module(x, cluster, num_clusters), atol=tolerance, rtol=tolerance)
+    out.sum().backward()
+    assert {p.grad.dtype for p in half.parameters()} == {dtype}
+
+
+def test_autocast(device):
+    x, cluster, num_clusters = example(device, dtype=torch.float32)
+    module = DeepSets(6).to(device)
+    exact = module(x, cluster, num_clusters)
+    with torch.autocast(device.type, torch.bfloat16):
+        out = module(x, cluster, num_clusters)
+    assert out.dtype == torch.float32
+    assert not torch.equal(out, exact)
+    torch.testing.assert_close(out, exact, atol=0.1, rtol=0)
+
+
+def test_no_nodes(device):
+    module = DeepSets(4).to(device)
+    out = module(torch.empty(0, 4, device=device), torch.empty(0, dtype=torch.int64, device=device), 0)
+    assert out.shape == (0, 4)
+
+
+@pytest.mark.parametrize("kwargs", [{"num_layers": 0}, {"dropout": 1.5}], ids=str)
+def test_bad_settings(kwargs):
+    with pytest.raises(ValueError, match=f"{next(iter(kwargs))}: expected"):
+        DeepSets(4, **kwargs)
+
+
+def test_unknown_reduction():
+    with pytest.raises(ValueError, match="reduce: expected 'sum', 'mean' or 'max', got 'median'"):
+        Reduce("median")

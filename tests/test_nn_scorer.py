@@ -1,0 +1,175 @@
+"""EdgeScorer: equation 1, in tiles that are recomputed in backward."""
+
+import copy
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
+
+import graphs
+import naive
+
+from gpn_ops.nn import EdgeScorer, _tiles
+from gpn_ops.nn.scorer import edge_logits
+
+LAYERS = (1, 2, 3)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """16 rows a tile, so that small graphs have several, the last one not full."""
+    monkeypatch.setattr(_tiles, "TILE_BYTES", 1)
+
+
+def example(device, num_nodes=25, num_edges=40, channels=6, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    edge_index = graphs.erdos_renyi(num_nodes, num_edges, generator)
+    h = torch.randn(num_nodes, channels, generator=generator, dtype=dtype)
+    return h.to(device).requires_grad_(), edge_index.to(device)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("num_layers", LAYERS)
+def test_equals_the_formula_and_its_gradient(device, num_layers):
+    torch.manual_seed(0)
+    h, edge_index = example(device)
+    scorer = EdgeScorer(6, num_layers).double().to(device)
+    scores = scorer(h, edge_index)
+    expected = naive.edge_scores(scorer, h, edge_index)
+    torch.testing.assert_close(scores, expected)
+
+    weight = torch.randn_like(scores)
+    inputs = [h, *scorer.parameters()]
+    for actual, wanted in zip(
+        torch.autograd.grad(scores, inputs, weight),
+        torch.autograd.grad(expected, inputs, weight),
+        strict=True,
+    ):
+        assert bool(wanted.abs().max() > 0)
+        torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("dropout", [0.0, 0.4, 1.0])
+def test_gradcheck_with_the_dropout_of_a_seed(device, dropout):
+    # With a seed the operator is a function, also under dropout: a recomputed tile that drew anew would
+    # disagree with finite differences.
+    torch.manual_seed(0)
+    h, _ = example(device, num_nodes=8, channels=3)
+    pairs = torch.randint(8, (2, 37), device=device)
+    scorer = EdgeScorer(3, 3).double().to(device)
+    parameters = [
+        p.detach().requires_grad_()
+        for k in range(2)
+        for p in (*scorer.lins[k].parameters(), *scorer.norms[k].parameters())
+    ]
+    parameters += [p.detach().requires_grad_() for p in scorer.lins[2].parameters()]
+    seed = torch.tensor(7)
+
+    def function(h, *parameters):
+        return edge_logits(h, pairs, list(parameters), torch.float64, dropout, seed)
+
+    assert torch.autograd.gradcheck(function, (h, *parameters))
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_dropout_follows_torch_seed_and_differs_between_tiles(device):
+    h, _ = example(device, num_nodes=2)
+    scorer = EdgeScorer(6, 2, dropout=0.5).double().to(device)
+    pairs = torch.tensor([[0], [1]], device=device).expand(2, 64)
+
+    def scores(seed):
+        torch.manual_seed(seed)
+        return scorer.score_pairs(h, pairs)
+
+    assert torch.equal(scores(1), scores(1))
+    assert not torch.equal(scores(1), scores(2))
+    first, second = scores(1)[:16], scores(1)[16:32]
+    assert not torch.equal(first, second)
+    scorer.eval()
+    assert scorer.score_pairs(h, pairs).unique().numel() == 1
+
+
+@pytest.mark.parametrize("num_layers", LAYERS)
+@pytest.mark.parametrize("training", [True, False])
+def test_an_edge_and_its_reverse_get_the_same_bits(device, num_layers, training):
+    h, edge_index = example(device, num_nodes=300, num_edges=1500, channels=128, dtype=torch.float32)
+    scorer = EdgeScorer(128, num_layers, dropout=0.3).to(device).train(training)
+    ends, scores = edge_index.t().tolist(), scorer(h, edge_index).tolist()
+    score_of = {(i, j): score for (i, j), score in zip(ends, scores, strict=True)}
+    assert all(score == score_of[j, i] for (i, j), score in score_of.items())
+
+
+def test_one_directional_edges_are_scored(device):
+    h, _ = example(device)
+    edge_index = torch.tensor([[0, 3, 3], [3, 1, 3]], device=device)
+    scorer = EdgeScorer(6).double().to(device)
+    torch.testing.assert_close(scorer(h, edge_index), naive.edge_scores(scorer, h, edge_index))
+
+
+def test_no_edges(device):
+    scorer = EdgeScorer(4).to(device)
+    h = torch.randn(3, 4, device=device, requires_grad=True)
+    scores = scorer(h, torch.empty(2, 0, dtype=torch.int64, device=device))
+    assert scores.shape == (0,)
+    scores.sum().backward()
+    assert torch.equal(h.grad, torch.zeros_like(h))
+
+
+@pytest.mark.parametrize("num_layers", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_scores_in_float32(device, num_layers, dtype):
+    h, edge_index = example(device, dtype=torch.float32)
+    scorer = EdgeScorer(6, num_layers).to(device)
+    half = copy.deepcopy(scorer).to(dtype)
+    scores = half(h.to(dtype), edge_index)
+    assert scores.dtype == torch.float32
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(scores, scorer(h, edge_index), atol=tolerance, rtol=tolerance)
+    scores.sum().backward()
+    assert {p.grad.dtype for p in half.parameters()} == {dtype}
+
+
+def test_autocast_runs_products_in_half_precision_only(device):
+    h, edge_index = example(device, dtype=torch.float32)
+    scorer = EdgeScorer(6).to(device)
+    with torch.autocast(device.type, torch.bfloat16):
+        scores = scorer(h, edge_index)
+    exact = scorer(h, edge_index)
+    assert scores.dtype == torch.float32
+    assert not torch.equal(scores, exact)
+    torch.testing.assert_close(scores, exact, atol=0.05, rtol=0)
+    scores.sum().backward()
+    assert {p.grad.dtype for p in scorer.parameters()} == {torch.float32}
+
+
+def test_features_of_another_dtype_than_the_parameters_are_refused():
+    h, edge_index = example("cpu")
+    with pytest.raises(RuntimeError, match=r"expected the dtype of the parameters, torch.float32, got"):
+        EdgeScorer(6)(h, edge_index)
+
+
+def test_gradient_has_the_same_bits_on_every_run(device):
+    h, edge_index = example(device, num_nodes=300, num_edges=3000, channels=64, dtype=torch.float32)
+    scorer = EdgeScorer(64).to(device)
+
+    def grads():
+        return torch.autograd.grad(scorer(h, edge_index).sum(), [h, *scorer.parameters()])
+
+    assert all(torch.equal(a, b) for a, b in zip(grads(), grads(), strict=True))
+
+
+@pytest.mark.parametrize("kwargs", [{"num_layers": 0}, {"dropout": 1.5}, {"dropout": -0.1}], ids=str)
+def test_bad_settings(kwargs):
+    with pytest.raises(ValueError, match=f"{next(iter(kwargs))}: expected"):
+        EdgeScorer(4, **kwargs)
+
+
+def test_reset_parameters():
+    scorer = EdgeScorer(4, 3)
+    before = copy.deepcopy(scorer.state_dict())
+    torch.nn.init.constant_(scorer.norms[0].weight, 3.0)
+    scorer.reset_parameters()
+    assert torch.equal(scorer.norms[0].weight, torch.ones(4))
+    assert not torch.equal(scorer.lins[0].weight, before["lins.0.weight"])
