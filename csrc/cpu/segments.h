@@ -50,6 +50,12 @@ bool all_fit(const Parallel& parallel, const int64_t* id, int64_t count, int64_t
   return !bad;
 }
 
+template <class Parallel, class T>
+void clear(const Parallel& parallel, T* values, int64_t count) {
+  for_each_piece(parallel, count,
+                 [&](int64_t begin, int64_t end) { std::fill(values + begin, values + end, T(0)); });
+}
+
 // How far ahead of its use an output row is fetched.
 constexpr int64_t kRowsAhead = 8;
 
@@ -130,12 +136,6 @@ void maximum_backward(const Parallel& parallel, const Segments<>& segments, cons
                         }
                       }
                     });
-}
-
-template <class Parallel, class T>
-void clear(const Parallel& parallel, T* values, int64_t count) {
-  for_each_piece(parallel, count,
-                 [&](int64_t begin, int64_t end) { std::fill(values + begin, values + end, T(0)); });
 }
 
 // out = the sums, divided by the sizes if there are any, in the type of the values. May be in place.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "../core/atomic.h"
@@ -43,20 +44,21 @@ struct WithoutDirection {
 struct EdgeLayout {
   int64_t id_bits, bucket_bits, local_bits, edge_bits;
 
-  EdgeLayout(int64_t count, int64_t num_ids, bool with_edge)
-      : id_bits(std::bit_width(uint64_t(std::max<int64_t>(num_ids - 1, 0)))),
-        bucket_bits(std::min({int64_t(std::bit_width(uint64_t(count / kBucket))), id_bits, kMostBucketBits})),
+  // A bucket holds about `bucket` edges: two copies of it stay in the second-level cache.
+  EdgeLayout(int64_t count, int64_t num_ids, bool with_edge, int64_t bucket = 8192)
+      : id_bits(bits_for(num_ids)),
+        bucket_bits(std::min({int64_t(std::bit_width(uint64_t(count / bucket))), id_bits, kMostBucketBits})),
         local_bits(id_bits - bucket_bits),
-        edge_bits(with_edge ? std::bit_width(uint64_t(std::max<int64_t>(count - 1, 0))) : 0) {}
+        edge_bits(with_edge ? bits_for(count) : 0) {}
 
   int64_t buckets() const { return int64_t(1) << bucket_bits; }
   int64_t key_bits() const { return local_bits + id_bits; }
   int64_t word_bits() const { return key_bits() + edge_bits; }
 
  private:
-  static constexpr int64_t kBucket =
-      8192;  // edges, on average: two copies of a bucket stay in the second-level cache
   static constexpr int64_t kMostBucketBits = 11;
+  // Enough for all numbers below `count`.
+  static int64_t bits_for(int64_t count) { return std::bit_width(uint64_t(std::max<int64_t>(count - 1, 0))); }
 };
 
 // Sorts words by their bits [low, low + bits), stably. `spare` has room for as many words.

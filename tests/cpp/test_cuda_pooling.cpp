@@ -1,0 +1,377 @@
+// The CUDA kernels of coarsen, reduce, mask and the pair products, run by their own launch code on the
+// emulated device: equal to plain solvers, bit for bit.
+#include <cuda_runtime.h>
+//
+#include <cmath>
+
+#include "cuda/pairs.cuh"
+#include "cuda/segments.cuh"
+#include "cuda/unique_edges.cuh"
+#include "device.h"
+#include "plain_pooling.h"
+#include "seeds.h"
+
+namespace gpn::test {
+namespace {
+
+using cuda::Launcher;
+using emulation::Random;
+using emulation::record;
+
+Launcher random_launcher(Random& random) {
+  const int block_size = random.of<int>({32, 64, 96, 256, 256, 1024});
+  // Few blocks make the grid-stride loops iterate.
+  return {nullptr, block_size, random.of<int64_t>({1, 2, 3, cuda::kMaxBlocks})};
+}
+
+std::vector<int64_t> random_ids(Random& random, int64_t count, int64_t lowest, int64_t bound) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(lowest + random.below(bound - lowest));
+  return ids;
+}
+
+// Values whose sums depend on the order they are taken in.
+template <class T>
+std::vector<T> random_values(Random& random, int64_t count) {
+  std::vector<T> values;
+  for (int64_t i = 0; i < count; ++i) {
+    values.push_back(T(std::ldexp(double(random.below(2001) - 1000) / 777, int(random.below(16)) - 8)));
+  }
+  return values;
+}
+
+// Values whose sums of products are exact in any order.
+template <class T>
+std::vector<T> small_integers(Random& random, int64_t count) {
+  std::vector<T> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(T(double(random.below(5) - 2)));
+  return values;
+}
+
+Graph<float> random_edges(Random& random) {
+  const int64_t num_nodes = random.of<int64_t>({1, 2, 3, 31, 33, 200});
+  Graph<float> graph{{}, {}, {}, num_nodes};
+  const int64_t num_edges = random.of<int64_t>({0, 1, 32, 33, 400, random.below(1500)});
+  graph.row = random_ids(random, num_edges, 0, num_nodes);
+  graph.col = random_ids(random, num_edges, 0, num_nodes);
+  return graph;
+}
+
+Edges on_device(const Graph<float>& graph, const Scratch& memory) {
+  return {memory.copy(graph.row), memory.copy(graph.col), int64_t(graph.row.size()), graph.num_nodes};
+}
+
+// Values of some type in this run: 16-bit types are only convertible.
+template <class T>
+std::vector<T> rounded(const std::vector<Sum<T>>& values) {
+  std::vector<T> out;
+  for (const Sum<T> value : values) out.push_back(T(value));
+  return out;
+}
+
+// ----------------------------------------------------------------------------------------------- unique
+// edges
+
+template <class Id, class View>
+PlainEdges unique_edges(const Launcher& launch, const Edges& edges, View view, bool with_slot,
+                        const Scratch& memory) {
+  const cuda::UniqueEdges<Id> unique(launch, edges, view, edges.num_nodes, with_slot, memory);
+  const int64_t count = unique.last_rank() ? *unique.last_rank() : 0;
+  int64_t* row = memory.array<int64_t>(count);
+  int64_t* col = memory.array<int64_t>(count);
+  int64_t* slot = with_slot ? memory.array<int64_t>(edges.count) : nullptr;
+  unique.write(row, col, slot);
+  return {to_host(row, count), to_host(col, count), to_host(slot, with_slot ? edges.count : 0)};
+}
+
+void test_unique_edges(Random& random) {
+  const Graph<float> graph = random_edges(random);
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  const Edges edges = on_device(graph, memory);
+  const int64_t bound = 1 + random.below(graph.num_nodes);
+  std::vector<int64_t> cluster = random_ids(random, graph.num_nodes, 0, bound);
+  for (int64_t c = 0; c < bound; ++c) cluster[size_t(c)] = c;  // no gaps
+  const int64_t* device_cluster = memory.copy(cluster);
+
+  for (const bool self_loops : {false, true}) {
+    const cuda::BetweenClusters view{device_cluster, self_loops};
+    PlainEdges expected = plain_coarsen(graph.edges(), cluster, self_loops);
+    CHECK(unique_edges<uint32_t>(launch, edges, view, true, memory) == expected);
+    CHECK(unique_edges<uint64_t>(launch, edges, view, true, memory) == expected);
+    expected.slot.clear();
+    CHECK(unique_edges<uint32_t>(launch, edges, view, false, memory) == expected);
+  }
+  CHECK(unique_edges<uint32_t>(launch, edges, cuda::WithoutDirection(), true, memory) ==
+        plain_undirected(graph.edges()));
+
+  int64_t* largest = memory.copy<int64_t>({-1});
+  launch(cuda::find_largest<int64_t>, graph.num_nodes, device_cluster, graph.num_nodes, largest);
+  CHECK(*largest == bound - 1);
+  int64_t* representative = memory.array<int64_t>(bound);
+  cuda::smallest_nodes(launch, device_cluster, graph.num_nodes, bound, representative);
+  std::vector<int64_t> smallest(static_cast<size_t>(bound));
+  for (int64_t v = graph.num_nodes - 1; v >= 0; --v) smallest[size_t(cluster[size_t(v)])] = v;
+  CHECK(to_host(representative, bound) == smallest);
+  CHECK(record.assertions.empty());
+}
+
+// Ids out of range are asserted, and what has them is left out.
+void test_bad_ids(Random& random) {
+  Graph<float> graph = random_edges(random);
+  if (graph.row.empty()) return;
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  Graph<float> good{{}, {}, {}, graph.num_nodes};
+  std::vector<int64_t> cluster(size_t(graph.num_nodes), 0);
+  for (size_t e = 0; e < graph.row.size(); ++e) {
+    if (random.below(3) == 0) {
+      (random.below(2) ? graph.row : graph.col)[e] =
+          random.of<int64_t>({-1, graph.num_nodes, INT64_MIN, INT64_MAX});
+    } else {
+      good.row.push_back(graph.row[e]);
+      good.col.push_back(graph.col[e]);
+    }
+  }
+  const bool any_bad = good.row.size() < graph.row.size();
+  const Edges edges = on_device(graph, memory);
+  PlainEdges expected = plain_undirected(good.edges());
+  expected.slot.clear();
+  CHECK(unique_edges<uint32_t>(launch, edges, cuda::WithoutDirection(), false, memory) == expected);
+  CHECK(record.assertions.empty() != any_bad);
+  record.assertions.clear();
+
+  const std::vector<float> scores(graph.row.size(), 1);
+  float* total = memory.array<float>(1);
+  int64_t* count = memory.array<int64_t>(1);
+  cuda::mask<uint32_t>(launch, edges, memory.copy(scores), memory.copy(cluster), 1, total, count, memory);
+  CHECK(*count == std::max<int64_t>(int64_t(good.row.size()), 1) && *total == float(*count));
+  CHECK(record.assertions.empty() != any_bad);
+  record.assertions.clear();
+
+  cluster[size_t(random.below(graph.num_nodes))] =
+      random.of<int64_t>({-2, graph.num_nodes, INT64_MIN, INT64_MAX});
+  const Segments<> segments{memory.copy(cluster), graph.num_nodes, 1, graph.num_nodes};
+  const std::vector<float> ones(size_t(graph.num_nodes), 1);
+  float* sums = memory.array<float>(graph.num_nodes);
+  cuda::reduce<uint32_t>(launch, segments, memory.copy(ones), Reduction::kSum, sums, memory);
+  CHECK(sums[0] == float(graph.num_nodes - 1));
+  CHECK(record.assertions.size() == 1);
+  record.assertions.clear();
+  launch(cuda::lift<float>, graph.num_nodes, segments, sums, memory.array<float>(graph.num_nodes));
+  CHECK(record.assertions.size() == 1);
+  record.assertions.clear();
+  int64_t* largest = memory.copy<int64_t>({-1});
+  launch(cuda::find_largest<int64_t>, graph.num_nodes, segments.cluster, graph.num_nodes, largest);
+  CHECK(record.assertions.size() == 1 && *largest == (graph.num_nodes > 1 ? 0 : -1));
+  record.assertions.clear();
+  cuda::smallest_nodes(launch, memory.copy<int64_t>({1}), 1, 2,
+                       memory.array<int64_t>(2));  // nobody is in cluster 0
+  CHECK(record.assertions.size() == 1);
+  record.assertions.clear();
+}
+
+// ---------------------------------------------------------------------------------------------------
+// segments
+
+template <class Index, class T>
+void test_segments(Random& random) {
+  const int64_t rows = random.of<int64_t>({0, 1, 33, 300, random.below(500)}),
+                width = random.of<int64_t>({1, 3, 16, 33});
+  const int64_t num_clusters = 1 + random.below(60);
+  const std::vector<int64_t> cluster = random_ids(random, rows, -1, num_clusters);
+  const std::vector<T> x = random_values<T>(random, rows * width);
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  const Segments<> segments{memory.copy(cluster), rows, width, num_clusters};
+  const T* device_x = memory.copy(x);
+  const std::vector<int64_t> sizes = plain_sizes(cluster, num_clusters);
+  const int64_t cells = num_clusters * width;
+
+  std::vector<Sum<T>> sums(size_t(cells), 0);
+  plain_accumulate(cluster, x, width, sums);
+  T* out = memory.array<T>(cells);
+  cuda::reduce<Index>(launch, segments, device_x, Reduction::kSum, out, memory);
+  CHECK(same_bits(out, rounded<T>(sums)));
+
+  // Two tiles give the bits of one.
+  Sum<T>* tiled = memory.copy(std::vector<Sum<T>>(size_t(cells), 0));
+  const int64_t cut = random.below(rows + 1);
+  cuda::accumulate<Index>(launch, {segments.cluster, cut, width, num_clusters}, device_x, tiled, memory);
+  cuda::accumulate<Index>(launch, {segments.cluster + cut, rows - cut, width, num_clusters},
+                          device_x + cut * width, tiled, memory);
+  CHECK(same_bits(tiled, sums));
+
+  cuda::reduce<Index>(launch, segments, device_x, Reduction::kMean, out, memory);
+  for (size_t at = 0; at < sums.size(); ++at) {
+    sums[at] /= Sum<T>(std::max<int64_t>(sizes[at / size_t(width)], 1));
+  }
+  CHECK(same_bits(out, rounded<T>(sums)));
+
+  const auto [highest, first] = plain_maximum(cluster, x, width, num_clusters);
+  cuda::reduce<Index>(launch, segments, device_x, Reduction::kMax, out, memory);
+  CHECK(same_bits(out, highest));
+  const std::vector<T> grad = random_values<T>(random, cells);
+  T* grad_x = memory.array<T>(rows * width);
+  cuda::maximum_backward<Index>(launch, segments, memory.copy(grad), device_x, out, grad_x, memory);
+  std::vector<T> expected(size_t(rows * width), T(0));
+  for (size_t at = 0; at < first.size(); ++at) {
+    if (first[at] >= 0) expected[size_t(first[at] * width) + at % size_t(width)] = grad[at];
+  }
+  CHECK(same_bits(grad_x, expected));
+
+  launch(cuda::lift<T>, rows * width, segments, memory.copy(grad), grad_x);
+  for (int64_t i = 0; i < rows * width; ++i) {
+    const int64_t c = cluster[size_t(i / width)];
+    expected[size_t(i)] = c < 0 ? T(0) : grad[size_t(c * width + i % width)];
+  }
+  CHECK(same_bits(grad_x, expected));
+
+  int64_t* counted = memory.copy(std::vector<int64_t>(size_t(num_clusters), 0));
+  launch(cuda::count_rows<int64_t>, rows, segments, counted);
+  CHECK(to_host(counted, num_clusters) == sizes);
+  CHECK(record.assertions.empty());
+}
+
+template <class Index, class T>
+void test_mask(Random& random) {
+  const Graph<float> graph = random_edges(random);
+  const int64_t num_clusters = 1 + random.below(graph.num_nodes);
+  const std::vector<int64_t> cluster = random_ids(random, graph.num_nodes, 0, num_clusters);
+  const std::vector<T> scores = random_values<T>(random, int64_t(graph.row.size()));
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  const Edges edges = on_device(graph, memory);
+  T* total = memory.array<T>(num_clusters);
+  int64_t* count = memory.array<int64_t>(num_clusters);
+  cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, total, count,
+                    memory);
+  const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters);
+  CHECK(same_bits(total, plain.total));
+  CHECK(to_host(count, num_clusters) == plain.count);
+
+  T* grad_scores = memory.array<T>(edges.count);
+  launch(cuda::mask_backward<T>, edges.count, edges, memory.copy(cluster), num_clusters, total, grad_scores);
+  std::vector<T> expected;
+  for (size_t e = 0; e < graph.row.size(); ++e) {
+    const int64_t c = cluster[size_t(graph.row[e])];
+    expected.push_back(c == cluster[size_t(graph.col[e])] ? plain.total[size_t(c)] : T(0));
+  }
+  CHECK(same_bits(grad_scores, expected));
+  CHECK(record.assertions.empty());
+}
+
+// ------------------------------------------------------------------------------------------------------
+// pairs
+
+template <class Index, class T>
+void test_pairs(Random& random) {
+  const int64_t num_nodes = random.of<int64_t>({1, 4, 60}), width = random.of<int64_t>({1, 31, 33});
+  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, cuda::kPairTile + 5});
+  const std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
+  const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  const cuda::Pairs pairs{memory.copy(first), memory.copy(second), num_pairs, num_nodes};
+  const std::vector<T> exact = small_integers<T>(random, num_nodes * width),
+                       weight = small_integers<T>(random, width);
+  const std::vector<T> h = random_values<T>(random, num_nodes * width),
+                       grad = small_integers<T>(random, num_pairs);
+  const std::vector<T> grad_product = random_values<T>(random, num_pairs * width);
+
+  std::vector<T> dot, product;
+  std::vector<Sum<T>> grad_weight(size_t(width), 0), grad_exact(exact.size(), 0);
+  for (size_t p = 0; p < first.size(); ++p) {
+    Sum<T> sum = 0;
+    for (int64_t k = 0; k < width; ++k) {
+      const size_t i = size_t(first[p] * width + k), j = size_t(second[p] * width + k);
+      sum += Sum<T>(exact[i]) * Sum<T>(weight[size_t(k)]) * Sum<T>(exact[j]);
+      product.push_back(T(Sum<T>(h[i]) * Sum<T>(h[j])));
+      grad_weight[size_t(k)] += Sum<T>(grad[p]) * Sum<T>(exact[i]) * Sum<T>(exact[j]);
+    }
+    dot.push_back(T(sum));
+  }
+  T* out = memory.array<T>(num_pairs);
+  launch(cuda::pair_dot<T>, num_pairs * cuda::kWarp, pairs, memory.copy(exact), memory.copy(weight), width,
+         out);
+  CHECK(same_bits(out, dot));
+  T* tile = memory.array<T>(num_pairs * width);
+  launch(cuda::pair_product<T>, num_pairs * width, pairs, memory.copy(h), width, tile);
+  CHECK(same_bits(tile, product));
+
+  plain_both_ends(
+      first, second, exact, width,
+      [&](int64_t p, int64_t k) { return Sum<T>(grad[size_t(p)]) * Sum<T>(weight[size_t(k)]); }, grad_exact);
+  T* out_h = memory.array<T>(num_nodes * width);
+  T* out_weight = memory.array<T>(width);
+  cuda::pair_dot_backward<Index>(launch, pairs, memory.copy(grad), memory.copy(exact), memory.copy(weight),
+                                 width, out_h, out_weight, memory);
+  CHECK(same_bits(out_h, rounded<T>(grad_exact)));
+  CHECK(same_bits(out_weight, rounded<T>(grad_weight)));
+
+  // Two tiles give the bits of one.
+  std::vector<Sum<T>> grad_h(h.begin(), h.end());
+  Sum<T>* sums = memory.copy(grad_h);
+  plain_both_ends(
+      first, second, h, width,
+      [&](int64_t p, int64_t k) { return Sum<T>(grad_product[size_t(p * width + k)]); }, grad_h);
+  const int64_t cut = random.below(num_pairs + 1);
+  const T* device_grad = memory.copy(grad_product);
+  cuda::pair_product_backward<Index>(launch, {pairs.first, pairs.second, cut, num_nodes}, device_grad,
+                                     memory.copy(h), width, sums, memory);
+  cuda::pair_product_backward<Index>(launch,
+                                     {pairs.first + cut, pairs.second + cut, num_pairs - cut, num_nodes},
+                                     device_grad + cut * width, memory.copy(h), width, sums, memory);
+  CHECK(same_bits(sums, grad_h));
+  CHECK(record.assertions.empty());
+}
+
+void test_bad_pairs(Random& random) {
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  const int64_t bad = random.of<int64_t>({-1, 3, INT64_MIN, INT64_MAX});
+  std::vector<int64_t> first{0, 1, 2}, second{1, 2, 0};
+  (random.below(2) ? first : second)[1] = bad;
+  const cuda::Pairs pairs{memory.copy(first), memory.copy(second), 3, 3};
+  const float* ones = memory.copy(std::vector<float>(3, 1));
+  float* out = memory.array<float>(3);
+  launch(cuda::pair_dot<float>, 3 * cuda::kWarp, pairs, ones, ones, 1, out);
+  CHECK(to_host(out, 3) == (std::vector<float>{1, 0, 1}));
+  CHECK(!record.assertions.empty());
+  record.assertions.clear();
+  launch(cuda::pair_product<float>, 3, pairs, ones, 1, out);
+  CHECK(to_host(out, 3) == (std::vector<float>{1, 0, 1}));
+  CHECK(!record.assertions.empty());
+  record.assertions.clear();
+  float* grad_weight = memory.array<float>(1);
+  cuda::pair_dot_backward<uint32_t>(launch, pairs, ones, ones, ones, 1, out, grad_weight, memory);
+  CHECK(out[0] == 2 && out[1] == 1 && out[2] == 1 && *grad_weight == 2);
+  CHECK(!record.assertions.empty());
+  record.assertions.clear();
+}
+
+template <class Index, class T>
+void test_one(Random& random) {
+  test_segments<Index, T>(random);
+  test_mask<Index, T>(random);
+  test_pairs<Index, T>(random);
+}
+
+}  // namespace
+}  // namespace gpn::test
+
+int main(int argc, char** argv) {
+  using namespace gpn::test;
+  return for_seeds(argc, argv, 60, [](emulation::Random& random, uint64_t seed) {
+    switch (seed / emulation::kPolicies % 5) {
+      case 0: test_one<uint32_t, float>(random); break;
+      case 1: test_one<uint32_t, double>(random); break;
+      case 2: test_one<uint32_t, Half>(random); break;
+      case 3: test_one<uint32_t, BFloat16>(random); break;
+      case 4: test_one<uint64_t, float>(random); break;
+    }
+    test_unique_edges(random);
+    test_bad_ids(random);
+    test_bad_pairs(random);
+  });
+}

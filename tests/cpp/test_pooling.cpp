@@ -1,0 +1,327 @@
+// Coarsen, reduce, mask and pair products of the CPU library, without torch: equal to plain solvers bit for
+// bit, for any number of threads.
+#include <cmath>
+#include <memory>
+
+#include "cpu/pairs.h"
+#include "cpu/segments.h"
+#include "cpu/unique_edges.h"
+#include "plain_pooling.h"
+
+namespace gpn::test {
+namespace {
+
+using Engine = std::mt19937_64;
+
+int64_t below(Engine& random, int64_t bound) { return int64_t(random() % uint64_t(bound)); }
+
+// Values whose sums depend on the order they are taken in.
+template <class T>
+std::vector<T> random_values(Engine& random, int64_t count) {
+  std::vector<T> values;
+  for (int64_t i = 0; i < count; ++i) {
+    const double magnitude = std::ldexp(1.0, int(below(random, 24)) - 12);
+    values.push_back(T(magnitude * (double(below(random, 2001)) - 1000) / 777));
+  }
+  return values;
+}
+
+// Values whose sums of products are exact in any order.
+template <class T>
+std::vector<T> small_integers(Engine& random, int64_t count) {
+  std::vector<T> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(T(double(below(random, 9)) - 4));
+  return values;
+}
+
+std::vector<int64_t> random_ids(Engine& random, int64_t count, int64_t lowest, int64_t bound) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(lowest + below(random, bound - lowest));
+  return ids;
+}
+
+// ------------------------------------------------------------------------------------------- unique edges
+
+template <class Word, class View>
+PlainEdges unique_edges(const Threads& threads, const Edges& edges, View view,
+                        const cpu::EdgeLayout& layout) {
+  CHECK(layout.word_bits() <= int64_t(8 * sizeof(Word)));
+  const bool with_slot = layout.edge_bits > 0;
+  std::vector<Word> words(static_cast<size_t>(edges.count)), spare;
+  PlainEdges out;
+  out.slot.assign(with_slot ? size_t(edges.count) : 0, -7);
+  int64_t* slot = with_slot ? out.slot.data() : nullptr;
+  cpu::UniqueEdges<Threads, View, Word> unique(threads, edges, view, layout, words.data());
+  CHECK(unique.scatter(slot));
+  const int64_t count = unique.sort([&](int64_t bytes) {
+    spare.resize(size_t(bytes) / sizeof(Word));
+    return spare.data();
+  });
+  out.row.resize(size_t(count));
+  out.col.resize(size_t(count));
+  unique.write(out.row.data(), out.col.data(), slot);
+  return out;
+}
+
+template <class View>
+void check_unique(const Threads& threads, const Edges& edges, View view, int64_t num_ids, PlainEdges expected,
+                  int64_t bucket) {
+  for (const bool with_slot : {true, false}) {
+    const cpu::EdgeLayout layout(edges.count, num_ids, with_slot, bucket);
+    if (layout.edge_bits == 0) expected.slot.clear();
+    if (layout.word_bits() <= 32) CHECK(unique_edges<uint32_t>(threads, edges, view, layout) == expected);
+    CHECK(unique_edges<uint64_t>(threads, edges, view, layout) == expected);
+    CHECK(unique_edges<unsigned __int128>(threads, edges, view, layout) == expected);
+  }
+}
+
+void test_unique_edges(Engine& random) {
+  for (const int64_t num_nodes : {1, 2, 3, 17, 100, 5000}) {
+    for (const int64_t num_edges : {0, 1, 2, 64, 3000}) {
+      const Graph<float> graph = random_graph<float>(random, num_nodes, num_edges, random() % 2 == 0);
+      const Edges edges = graph.edges();
+      const int64_t num_clusters = 1 + below(random, num_nodes);
+      const std::vector<int64_t> cluster = random_ids(random, num_nodes, 0, num_clusters);
+      const std::vector<int32_t> narrow(cluster.begin(), cluster.end());
+      for (const int64_t threads : {1, 2, 5}) {
+        for (const int64_t bucket : {1, 40, 8192}) {
+          for (const bool self_loops : {false, true}) {
+            const PlainEdges coarse = plain_coarsen(edges, cluster, self_loops);
+            check_unique(Threads{threads}, edges, cpu::BetweenClusters<int32_t>{narrow.data(), self_loops},
+                         num_clusters, coarse, bucket);
+            check_unique(Threads{threads}, edges, cpu::BetweenClusters<int64_t>{cluster.data(), self_loops},
+                         num_clusters, coarse, bucket);
+          }
+          check_unique(Threads{threads}, edges, cpu::WithoutDirection(), num_nodes, plain_undirected(edges),
+                       bucket);
+        }
+      }
+    }
+  }
+}
+
+// Ids far apart: every digit of a key takes part.
+void test_sorting(Engine& random) {
+  for (const int64_t bits : {0, 1, 11, 12, 31, 40, 61}) {
+    for (const int64_t low : {0, 2}) {
+      std::vector<uint64_t> words;
+      for (int64_t i = 0; i < 2000; ++i) words.push_back(random() & ((uint64_t(1) << (bits + low)) - 1));
+      std::vector<uint64_t> expected = words, spare(words.size());
+      std::stable_sort(expected.begin(), expected.end(),
+                       [=](uint64_t a, uint64_t b) { return a >> low < b >> low; });
+      std::vector<uint32_t> counts;
+      cpu::sort_words(words.data(), spare.data(), int64_t(words.size()), low, bits, counts);
+      CHECK(words == expected);
+    }
+  }
+}
+
+void test_layout() {
+  // What does not fit 32 or 64 bits must say so.
+  CHECK(cpu::EdgeLayout(4'000'000, 1'000'000, false).word_bits() <= 32);
+  CHECK(cpu::EdgeLayout(4'000'000, 1'000'000, true).word_bits() <= 64);
+  const cpu::EdgeLayout huge(int64_t(1) << 40, int64_t(1) << 36, true);
+  CHECK(huge.id_bits == 36 && huge.edge_bits == 40 && huge.word_bits() == 36 + 36 - huge.bucket_bits + 40);
+  const cpu::EdgeLayout empty(0, 0, true);
+  CHECK(empty.word_bits() == 0 && empty.buckets() == 1);
+  CHECK(cpu::EdgeLayout(100, 2, true).id_bits == 1 && cpu::EdgeLayout(100, 3, true).id_bits == 2);
+}
+
+void test_bad_edges(Engine& random) {
+  for (const int64_t threads : {1, 3}) {
+    for (const int64_t bad : {int64_t(-1), int64_t(50), INT64_MIN, INT64_MAX}) {
+      for (const bool in_col : {false, true}) {
+        Graph<float> graph = random_graph<float>(random, 50, 600, false);
+        (in_col ? graph.col : graph.row)[size_t(below(random, 600))] = bad;
+        const cpu::EdgeLayout layout(600, 50, false);
+        std::vector<uint32_t> words(600);
+        const Threads parallel{threads};
+        cpu::UniqueEdges<Threads, cpu::WithoutDirection, uint32_t> unique(parallel, graph.edges(), {}, layout,
+                                                                          words.data());
+        CHECK(!unique.scatter(nullptr));
+        const std::vector<int64_t> cluster(50, 0);
+        CHECK(!cpu::for_each_inner(parallel, graph.edges(), cluster.data(), [](int64_t, int64_t) {}));
+      }
+      std::vector<int64_t> cluster = random_ids(random, 50, 0, 50);
+      std::vector<int32_t> narrow(50);
+      const std::vector<int64_t> good = cluster;
+      cluster[size_t(below(random, 50))] = bad;
+      CHECK(cpu::narrow_clusters(Threads{threads}, cluster.data(), 50, narrow.data()) == -1);
+      CHECK(!cpu::all_fit(Threads{threads}, cluster.data(), 50, 0, 50));
+      CHECK(cpu::all_fit(Threads{threads}, cluster.data(), 50, -1, 50) == (bad == -1));
+      CHECK(cpu::all_fit(Threads{threads}, good.data(), 50, 0, 50));
+    }
+  }
+}
+
+void test_clusters(Engine& random) {
+  for (const int64_t num_nodes : {0, 1, 2, 100}) {
+    for (const int64_t threads : {1, 2, 7}) {
+      const std::vector<int64_t> cluster =
+          random_ids(random, num_nodes, 0, std::max<int64_t>(num_nodes / 2, 1));
+      std::vector<int32_t> narrow(static_cast<size_t>(num_nodes));
+      const int64_t count = cpu::narrow_clusters(Threads{threads}, cluster.data(), num_nodes, narrow.data());
+      CHECK(count == (num_nodes == 0 ? 0 : *std::max_element(cluster.begin(), cluster.end()) + 1));
+      std::vector<int64_t> smallest(size_t(count), -7), expected(size_t(count), num_nodes);
+      for (int64_t v = num_nodes - 1; v >= 0; --v) expected[size_t(cluster[size_t(v)])] = v;
+      cpu::smallest_nodes(Threads{threads}, narrow.data(), num_nodes, count, smallest.data());
+      CHECK(smallest == expected);
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ segments
+
+template <class T>
+void test_segments(Engine& random) {
+  for (const int64_t rows : {0, 1, 2, 50, 700}) {
+    for (const int64_t width : {1, 3, 16, 40}) {
+      const int64_t num_clusters = 1 + below(random, 60);
+      const std::vector<int64_t> cluster = random_ids(random, rows, -1, num_clusters);
+      const std::vector<T> x = random_values<T>(random, rows * width);
+      const Segments<> segments{cluster.data(), rows, width, num_clusters};
+      const std::vector<T> start = random_values<T>(random, num_clusters * width);
+      std::vector<Sum<T>> expected(start.begin(), start.end());
+      plain_accumulate(cluster, x, width, expected);
+      const std::vector<int64_t> sizes = plain_sizes(cluster, num_clusters);
+      const auto [highest, first] = plain_maximum(cluster, x, width, num_clusters);
+      for (const int64_t threads : {1, 2, 5}) {
+        const Threads parallel{threads};
+        std::vector<Sum<T>> sums(start.begin(), start.end());
+        cpu::accumulate(parallel, segments, x.data(), sums.data());
+        CHECK(same_bits(sums.data(), expected));
+
+        std::vector<int64_t> counted(size_t(num_clusters), -7);
+        cpu::count_rows(parallel, cluster.data(), rows, num_clusters, counted.data());
+        CHECK(counted == sizes);
+
+        std::vector<T> out(size_t(num_clusters * width), T(-7));
+        cpu::maximum(parallel, segments, x.data(), sizes.data(), out.data());
+        CHECK(same_bits(out.data(), highest));
+
+        const std::vector<T> grad = random_values<T>(random, num_clusters * width);
+        std::vector<T> grad_x(size_t(rows * width), T(-7)), expected_grad(grad_x.size(), T(0));
+        for (size_t at = 0; at < first.size(); ++at) {
+          if (first[at] >= 0) expected_grad[size_t(first[at] * width) + at % size_t(width)] = grad[at];
+        }
+        const auto taken = std::make_unique<bool[]>(out.size());
+        cpu::maximum_backward(parallel, segments, grad.data(), x.data(), out.data(), taken.get(),
+                              grad_x.data());
+        CHECK(same_bits(grad_x.data(), expected_grad));
+
+        std::vector<T> lifted(size_t(rows * width), T(-7)), expected_rows;
+        for (int64_t i = 0; i < rows * width; ++i) {
+          const int64_t c = cluster[size_t(i / width)];
+          expected_rows.push_back(c < 0 ? T(0) : grad[size_t(c * width + i % width)]);
+        }
+        cpu::lift(parallel, segments, grad.data(), lifted.data());
+        CHECK(same_bits(lifted.data(), expected_rows));
+      }
+    }
+  }
+}
+
+template <class T>
+void test_mask(Engine& random) {
+  for (const int64_t num_nodes : {1, 5, 80}) {
+    for (const int64_t num_edges : {0, 1, 900}) {
+      const Graph<T> graph = random_graph<T>(random, num_nodes, num_edges, false);
+      const Edges edges = graph.edges();
+      const std::vector<T> scores = random_values<T>(random, num_edges);
+      const int64_t num_clusters = num_nodes / 3 + 1;
+      const std::vector<int64_t> cluster = random_ids(random, num_nodes, 0, num_clusters);
+      const PlainMask<T> plain = plain_mask(edges, scores, cluster, num_clusters);
+      for (const int64_t threads : {1, 2, 5}) {
+        const Threads parallel{threads};
+        std::vector<int32_t> slot(static_cast<size_t>(num_edges));
+        CHECK(cpu::for_each_inner(parallel, edges, cluster.data(),
+                                  [&](int64_t e, int64_t c) { slot[size_t(e)] = int32_t(c); }));
+        std::vector<T> total(static_cast<size_t>(num_clusters));
+        std::vector<Sum<T>> sum(static_cast<size_t>(num_clusters));
+        std::vector<int64_t> count(static_cast<size_t>(num_clusters));
+        cpu::mask(parallel, slot.data(), scores.data(), num_edges, num_clusters, total.data(), sum.data(),
+                  count.data());
+        CHECK(same_bits(total.data(), plain.total));
+        CHECK(count == plain.count);
+        std::vector<T> grad_scores(size_t(num_edges), T(-7)), expected;
+        for (int64_t e = 0; e < num_edges; ++e) {
+          const int64_t c = cluster[size_t(edges.row[e])];
+          expected.push_back(c == cluster[size_t(edges.col[e])] ? total[size_t(c)] : T(0));
+        }
+        CHECK(cpu::mask_backward(parallel, edges, cluster.data(), total.data(), grad_scores.data()));
+        CHECK(same_bits(grad_scores.data(), expected));
+      }
+    }
+  }
+}
+
+// --------------------------------------------------------------------------------------------------- pairs
+
+template <class T>
+void test_pairs(Engine& random) {
+  for (const int64_t num_nodes : {1, 4, 60}) {
+    for (const int64_t num_pairs : {0, 1, 300, 2500}) {
+      for (const int64_t width : {1, 15, 16, 33}) {
+        const std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
+        const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
+        const cpu::Pairs pairs{first.data(), second.data(), num_pairs};
+        const std::vector<T> exact = small_integers<T>(random, num_nodes * width),
+                             weight = small_integers<T>(random, width);
+        const std::vector<T> h = random_values<T>(random, num_nodes * width);
+        const std::vector<T> grad = small_integers<T>(random, num_pairs);
+        const std::vector<T> grad_product = random_values<T>(random, num_pairs * width);
+        std::vector<T> dot, product, grad_weight(size_t(width), T(0));
+        for (int64_t p = 0; p < num_pairs; ++p) {
+          Sum<T> sum = 0;
+          for (int64_t k = 0; k < width; ++k) {
+            const size_t i = size_t(first[size_t(p)] * width + k), j = size_t(second[size_t(p)] * width + k);
+            sum += exact[i] * weight[size_t(k)] * exact[j];
+            product.push_back(T(h[i] * h[j]));
+            grad_weight[size_t(k)] += grad[size_t(p)] * exact[i] * exact[j];
+          }
+          dot.push_back(T(sum));
+        }
+        std::vector<Sum<T>> grad_h(h.begin(), h.end());
+        plain_both_ends(
+            first, second, h, width,
+            [&](int64_t p, int64_t k) { return Sum<T>(grad_product[size_t(p * width + k)]); }, grad_h);
+        for (const int64_t threads : {1, 2, 5}) {
+          const Threads parallel{threads};
+          std::vector<T> out(dot.size(), T(-7)), tile(product.size(), T(-7)),
+              out_weight(size_t(width), T(-7));
+          cpu::pair_dot(parallel, exact.data(), weight.data(), pairs, width, out.data());
+          CHECK(same_bits(out.data(), dot));
+          cpu::pair_product(parallel, h.data(), pairs, width, tile.data());
+          CHECK(same_bits(tile.data(), product));
+          std::vector<Sum<T>> sums(h.begin(), h.end());
+          cpu::add_both_ends(
+              parallel, h.data(), pairs, num_nodes, width,
+              [&](int64_t p, int64_t k) { return Sum<T>(grad_product[size_t(p * width + k)]); }, sums.data());
+          CHECK(same_bits(sums.data(), grad_h));
+          cpu::pair_dot_weight_backward(parallel, grad.data(), exact.data(), pairs, width, out_weight.data());
+          CHECK(out_weight == grad_weight);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpn::test
+
+int main() {
+  using namespace gpn::test;
+  Engine random(7);
+  test_layout();
+  test_sorting(random);
+  test_unique_edges(random);
+  test_bad_edges(random);
+  test_clusters(random);
+  test_segments<float>(random);
+  test_segments<double>(random);
+  test_mask<float>(random);
+  test_mask<double>(random);
+  test_pairs<float>(random);
+  test_pairs<double>(random);
+  return 0;
+}
