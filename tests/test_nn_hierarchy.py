@@ -1,0 +1,255 @@
+"""ParseHierarchy: every graph pooled to its own height, whatever else is in its batch."""
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
+
+import graphs
+from torch_geometric.nn import GCNConv, GINConv
+
+import gpn_ops
+from gpn_ops.nn import DeepSets, ParseHierarchy, ParsePooling, Reduce
+
+CHANNELS = 6
+
+
+class CountingGNN(torch.nn.Module):
+    """A GCN that notes how many nodes it was called on."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = GCNConv(CHANNELS, CHANNELS)
+        self.sizes = []
+
+    def forward(self, x, edge_index, edge_weight=None):
+        self.sizes.append(x.size(0))
+        return self.conv(x, edge_index, edge_weight).tanh()
+
+
+def hierarchy(device="cpu", gnn=None, pool=None, **options):
+    torch.manual_seed(0)
+    module = ParseHierarchy(ParsePooling(CHANNELS, **(pool or {})), gnn or CountingGNN(), **options)
+    return module.double().to(device)
+
+
+# Heights differ: a long path, two components, no edges, no nodes, one node, a star, only a self-loop.
+PARTS = {
+    "path": (graphs.path(60), 60),
+    "two rings": (torch.cat([graphs.ring(5), graphs.ring(7) + 5], dim=1), 12),
+    "no edges": (torch.empty(2, 0, dtype=torch.int64), 3),
+    "no nodes": (torch.empty(2, 0, dtype=torch.int64), 0),
+    "one node": (torch.empty(2, 0, dtype=torch.int64), 1),
+    "star": (graphs.star(6), 6),
+    "random": (graphs.erdos_renyi(100, 200, torch.Generator().manual_seed(0)), 100),
+    "self-loop": (torch.tensor([[0], [0]]), 2),
+    "last, no nodes": (torch.empty(2, 0, dtype=torch.int64), 0),
+}
+
+
+def batch_of_all(device="cpu"):
+    sizes = [size for _, size in PARTS.values()]
+    first = torch.tensor([0, *sizes]).cumsum(0)
+    edge_index = torch.cat(
+        [part + start for (part, _), start in zip(PARTS.values(), first, strict=False)], dim=1
+    )
+    batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    x = torch.randn(sum(sizes), CHANNELS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return x.to(device), edge_index.to(device), batch.to(device), first
+
+
+def by_hand(module, x, edge_index):
+    """One graph alone: levels until the size stays the same; returns (sum of what is left, height)."""
+    height = 0
+    while True:
+        h = module.gnn(x, edge_index)
+        out = module.pool(
+            h if module.multiset_gnn is None else module.multiset_gnn(x, edge_index), edge_index, attn=h
+        )
+        if out.x.size(0) == x.size(0):
+            return x.sum(dim=0), height
+        x, edge_index, height = out.x, out.edge_index, height + 1
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_every_graph_as_if_alone(device, separate):
+    module = hierarchy(device, multiset_gnn=CountingGNN() if separate else None)
+    x, edge_index, batch, first = batch_of_all(device)
+    out = module(x, edge_index, batch=batch, batch_size=len(PARTS))
+    assert out.x.shape == (len(PARTS), CHANNELS)
+    heights = dict(zip(PARTS, out.tree.height.tolist(), strict=True))
+    for k, (name, (part, size)) in enumerate(PARTS.items()):
+        mine = x[first[k] : first[k + 1]]
+        expected, height = by_hand(module, mine, part.to(device)) if size else (torch.zeros_like(x[0]), 0)
+        assert heights[name] == height, name
+        torch.testing.assert_close(out.x[k], expected, msg=lambda text, name=name: f"{name}: {text}")
+    assert heights["no edges"] == heights["no nodes"] == heights["one node"] == heights["self-loop"] == 0
+    assert len(set(heights.values())) >= 3
+    assert len(out.tree.levels) == max(heights.values())
+
+
+def test_work_of_a_level_is_that_of_the_graphs_still_shrinking(device):
+    module = hierarchy(device)
+    x, edge_index, batch, _ = batch_of_all(device)
+    tree = module(x, edge_index, batch=batch).tree
+    assert module.gnn.sizes == [level.x.size(0) for level in tree.levels]
+    for number, level in enumerate(tree.levels):
+        assert level.batch.unique().tolist() == (tree.height > number).nonzero().view(-1).tolist()
+
+
+def test_graphs_that_stop_beside_graphs_that_go_on():
+    # With competing self-loops a graph with edges may stay as it is, and the level is discarded for it alone.
+    module = hierarchy(pool={"self_loops": True})
+    x, edge_index, batch, first = batch_of_all()
+    out = module(x, edge_index, batch=batch)
+    stopped = 0
+    for k, (name, (part, size)) in enumerate(PARTS.items()):
+        if size == 0:
+            continue
+        expected, height = by_hand(module, x[first[k] : first[k + 1]], part)
+        assert int(out.tree.height[k]) == height, name
+        torch.testing.assert_close(out.x[k], expected)
+        if height < int(out.tree.height.max()):
+            nodes = [level.batch.eq(k).sum() for level in out.tree.levels]
+            assert sum(int(n) > 0 for n in nodes) == height
+            stopped += 1
+    assert stopped > 0
+    # Some graph did stop with edges left: the network saw nodes that the tree does not have.
+    assert sum(module.gnn.sizes) > sum(level.x.size(0) for level in out.tree.levels)
+
+
+def test_tree_is_consistent(device):
+    module = hierarchy(device)
+    x, edge_index, batch, _ = batch_of_all(device)
+    tree = module(x, edge_index, batch=batch).tree
+    below_x, below_batch = x, batch
+    for level in tree.levels:
+        index = torch.arange(below_x.size(0), device=device) if level.index is None else level.index
+        assert torch.equal(level.x, below_x[index])
+        assert torch.equal(level.batch, below_batch[index])
+        n, c = level.x.size(0), level.pooled.size(0)
+        assert level.cluster.shape == (n,)
+        assert level.representative.shape == level.mask.shape == level.inner_edges.shape == (c,)
+        coarse = gpn_ops.reference.coarsen(level.edge_index, level.cluster)
+        assert torch.equal(level.representative, coarse.representative)
+        ones = torch.ones(level.edge_index.size(1), device=device)
+        counted = gpn_ops.reference.mask(level.edge_index, ones, level.cluster, c)
+        assert torch.equal(level.inner_edges, counted.count)
+        assert bool((level.mask <= level.inner_edges).all())
+        assert bool((level.mask > 0).all())
+        below_x, below_batch = level.pooled, level.batch[level.representative]
+
+
+def test_roots_are_the_connected_components():
+    x, edge_index, batch, _ = batch_of_all()
+    tree = hierarchy()(x, edge_index, batch=batch).tree
+    # Every node inherits the number of its root, going down.
+    number = iter(range(10**6))
+
+    def decoder(z, level):
+        return z[level.cluster]
+
+    for level in tree.levels:
+        level.pooled = torch.tensor([[float(next(number))] for _ in range(level.pooled.size(0))])
+    own = torch.tensor([[float(next(number))] for _ in range(x.size(0))])
+    roots = tree.decode(own, decoder).squeeze(1)
+    component = gpn_ops.components(edge_index, x.size(0))
+    assert len(set(zip(roots.tolist(), component.tolist(), strict=True))) == component.unique().numel()
+    assert roots.unique().numel() == component.unique().numel()
+
+
+def test_decode_reaches_every_node_with_its_gradient(device):
+    module = hierarchy(device)
+    x, edge_index, batch, _ = batch_of_all(device)
+    tree = module(x, edge_index, batch=batch).tree
+    decoder = CountingGNN().double().to(device)
+
+    def down(z, level):
+        z = module.pool.unpool(z / level.inner_edges[:, None], level.cluster)
+        return decoder(z + level.x, level.edge_index)
+
+    out = tree.decode(x, down)
+    assert out.shape == x.shape
+    assert decoder.sizes == [level.x.size(0) for level in reversed(tree.levels)]
+    alone = (batch == list(PARTS).index("no edges")).nonzero().view(-1)
+    assert torch.equal(out[alone], x[alone])
+    out.square().sum().backward()
+    for parameter in (*module.pool.select.scorer.lins.parameters(), *decoder.parameters()):
+        assert bool(parameter.grad.abs().max() > 0)
+
+
+@pytest.mark.parametrize("max_height", [0, 1, 2])
+def test_max_height(device, max_height):
+    x, edge_index, batch, _ = batch_of_all(device)
+    full = hierarchy(device)(x, edge_index, batch=batch)
+    out = hierarchy(device, max_height=max_height)(x, edge_index, batch=batch)
+    assert torch.equal(out.tree.height, full.tree.height.clamp(max=max_height))
+    if max_height == 0:
+        torch.testing.assert_close(out.x, torch.zeros_like(out.x).index_add(0, batch, x))
+    else:
+        level = out.tree.levels[-1]
+        going_on = full.tree.height > max_height
+        top = torch.zeros_like(out.x).index_add(0, level.batch[level.representative], level.pooled)
+        torch.testing.assert_close(out.x[going_on], top[going_on])
+
+
+def test_readout_and_identity_gnn(device):
+    x, edge_index, batch, _ = batch_of_all(device)
+    readout = DeepSets(CHANNELS).double().to(device)
+    summed = hierarchy(device, multiset_gnn=torch.nn.Identity())(x, edge_index, batch=batch)
+    other = hierarchy(device, multiset_gnn=torch.nn.Identity(), readout=readout)(x, edge_index, batch=batch)
+    assert torch.equal(summed.tree.height, other.tree.height)
+    first = summed.tree.levels[0]
+    pooled = hierarchy(device).pool
+    h = hierarchy(device).gnn(first.x, first.edge_index)
+    torch.testing.assert_close(first.pooled, pooled(first.x, first.edge_index, attn=h).x)
+    assert not torch.allclose(summed.x, other.x)
+    assert isinstance(hierarchy().readout, Reduce)
+
+
+def test_edge_weights_reach_the_gnn_at_every_level(device):
+    seen = []
+
+    class Recorder(CountingGNN):
+        def forward(self, x, edge_index, edge_weight=None):
+            seen.append(edge_weight)
+            return super().forward(x, edge_index, edge_weight)
+
+    x, edge_index, batch, _ = batch_of_all(device)
+    weight = torch.ones(edge_index.size(1), device=device, dtype=torch.float64)
+    tree = hierarchy(device, gnn=Recorder())(x, edge_index, weight, batch).tree
+    assert len(seen) == len(tree.levels) > 1
+    assert all(w.size(0) == level.edge_index.size(1) for w, level in zip(seen, tree.levels, strict=True))
+    assert bool((seen[1] > 1).any())
+
+
+def test_drop_edge_ends(device):
+    x, edge_index, batch, _ = batch_of_all(device)
+    module = hierarchy(device, pool={"drop_edge": 0.5})
+    out = module(x, edge_index, batch=batch)
+    assert bool((out.tree.height <= len(out.tree.levels)).all())
+    out.x.sum().backward()
+
+
+def test_one_graph_without_batch(device):
+    module = hierarchy(device)
+    x = torch.randn(10, CHANNELS, dtype=torch.float64, device=device)
+    out = module(x, graphs.ring(10).to(device))
+    assert out.x.shape == (1, CHANNELS)
+    assert out.tree.height.tolist() == [len(out.tree.levels)]
+    assert out.tree.levels[-1].pooled.size(0) == 1
+    empty = module(x[:0], torch.empty(2, 0, dtype=torch.int64, device=device))
+    assert torch.equal(empty.x, torch.zeros_like(out.x))
+
+
+def test_gnn_of_a_users_own(device):
+    lin = torch.nn.Linear(CHANNELS, CHANNELS)
+    module = hierarchy(device, gnn=GINConv(lin))
+    x, edge_index, batch, _ = batch_of_all(device)
+    module(x, edge_index, batch=batch).x.sum().backward()
+    assert bool(lin.weight.grad.abs().max() > 0)
+
+
+def test_bad_max_height():
+    with pytest.raises(ValueError, match="max_height: expected None or at least 0, got -1"):
+        hierarchy(max_height=-1)

@@ -1,0 +1,511 @@
+"""ParsePooling, SelectParse and ConnectClusters: the formulas of the paper, and what each option changes."""
+
+import copy
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
+
+import graphs
+import naive
+from torch_geometric.nn.pool.connect import Connect, ConnectOutput
+from torch_geometric.nn.pool.select import Select, SelectOutput
+
+import gpn_ops
+from gpn_ops import reference
+from gpn_ops.nn import ConnectClusters, ParsePooling, SelectParse
+
+CHANNELS = 6
+
+
+def simple_graph(num_nodes, num_edges, seed=0, device="cpu"):
+    """A random graph without duplicates, some nodes of which are isolated."""
+    if num_edges == 0:
+        return torch.empty(2, 0, dtype=torch.int64, device=device)
+    edge_index = graphs.erdos_renyi(num_nodes, num_edges, torch.Generator().manual_seed(seed))
+    return edge_index.unique(dim=1).to(device)
+
+
+def features(num_nodes, seed=1, device="cpu", dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(num_nodes, CHANNELS, generator=generator, dtype=dtype).to(device)
+
+
+def layer(device="cpu", seed=0, **options):
+    torch.manual_seed(seed)
+    return ParsePooling(CHANNELS, **options).double().to(device)
+
+
+def sparse(A):
+    return A.nonzero().t()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The formulas
+# ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scorer_layers", [1, 2, 3])
+@pytest.mark.parametrize("multiset_layers", [1, 2])
+@pytest.mark.parametrize("with_attn", [False, True])
+def test_equals_the_dense_formulas(device, scorer_layers, multiset_layers, with_attn):
+    edge_index = simple_graph(20, 25, device=device)
+    x, attn = features(20, 1, device), features(20, 2, device) if with_attn else None
+    pool = layer(device, scorer_layers=scorer_layers, multiset_layers=multiset_layers)
+    out, dense = pool(x, edge_index, attn=attn), naive.pool(pool, x, edge_index, attn)
+
+    assert torch.equal(out.cluster, dense.cluster)
+    assert 1 < out.x.size(0) < 20
+    assert torch.equal(out.edge_index, sparse(dense.A.clone().fill_diagonal_(0)))
+    assert out.edge_attr is None
+    torch.testing.assert_close(out.score, dense.mask)
+    torch.testing.assert_close(out.x, dense.x)
+
+
+def test_gradients_are_those_of_the_dense_formulas(device):
+    edge_index = simple_graph(20, 25, device=device)
+    x, attn = features(20, 1, device).requires_grad_(), features(20, 2, device).requires_grad_()
+    pool = layer(device)
+    inputs = {"x": x, "attn": attn, **dict(pool.named_parameters())}
+    weight = torch.randn_like(naive.pool(pool, x, edge_index, attn).x)
+
+    actual = torch.autograd.grad(pool(x, edge_index, attn=attn).x, inputs.values(), weight)
+    wanted = torch.autograd.grad(naive.pool(pool, x, edge_index, attn).x, inputs.values(), weight)
+    for name, left, right in zip(inputs, actual, wanted, strict=True):
+        assert bool(right.abs().max() > 0), name
+        torch.testing.assert_close(left, right, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_gradcheck(device):
+    edge_index = simple_graph(7, 8, device=device)
+    pool = layer(device)
+    # Small steps do not change the clusters, on which the result does depend.
+    assert torch.autograd.gradcheck(
+        lambda x: pool(x, edge_index)[0], features(7, device=device).requires_grad_()
+    )
+
+
+def test_gradients_reach_the_scorer_even_on_one_edge(device):
+    pool = layer(device)
+    edge_index = torch.tensor([[0, 1], [1, 0]], device=device)
+    pool(features(2, device=device), edge_index).x.square().sum().backward()
+    assert all(bool(p.grad.abs().max() > 0) for p in pool.select.scorer.lins.parameters())
+
+
+@pytest.mark.parametrize("multiset", ["sum", "mean", "max"])
+def test_other_multiset_functions(device, multiset):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    pool = layer(device, multiset=multiset)
+    out = pool(x, edge_index)
+    pooled = reference.reduce(x, out.cluster, out.x.size(0), multiset)
+    torch.testing.assert_close(out.x, pooled * out.score[:, None])
+
+
+def test_own_multiset_module(device):
+    class Count(torch.nn.Module):
+        def forward(self, x, cluster, num_clusters):
+            return cluster.bincount(minlength=num_clusters)[:, None].to(x.dtype)
+
+    out = layer(device, multiset=Count())(features(3, device=device), graphs.star(3).to(device))
+    torch.testing.assert_close(out.x, 3 * out.score[:, None])
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Select and connect
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_select_and_connect_are_those_of_pyg(device):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    pool = layer(device)
+    assert isinstance(pool.select, Select)
+    assert isinstance(pool.connect, Connect)
+    batch = torch.arange(2, device=device).repeat_interleave(10)
+    out = pool(x, edge_index, batch=batch)
+
+    selected = pool.select(x, edge_index)
+    assert isinstance(selected, SelectOutput)
+    assert torch.equal(selected.node_index, torch.arange(20, device=device))
+    assert torch.equal(selected.cluster_index, out.cluster)
+    assert (selected.num_nodes, selected.num_clusters) == (20, out.x.size(0))
+    torch.testing.assert_close(selected.weight, out.score[out.cluster])
+
+    connected = pool.connect(selected, edge_index, batch=batch)
+    assert isinstance(connected, ConnectOutput)
+    assert torch.equal(connected.edge_index, out.edge_index)
+    assert torch.equal(connected.batch, out.batch)
+
+
+def test_connect_is_equation_2_if_inner_edges_are_kept(device):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    weight = torch.rand(edge_index.size(1), device=device, dtype=torch.float64)
+    selected = layer(device).select(x, edge_index)
+    S = reference.gen(selected.cluster_index).double()
+
+    for given, connect in (
+        (weight, ConnectClusters(self_loops=True)),
+        (None, ConnectClusters("sum", True, True)),
+    ):
+        A = reference.dense_adjacency(edge_index, 20, weight if given is not None else None).double()
+        expected = reference.dense_coarsen(A, S)
+        out = connect(selected, edge_index, given)
+        actual = reference.dense_adjacency(out.edge_index, S.size(1), out.edge_attr).double()
+        torch.testing.assert_close(actual, expected)
+        assert torch.equal(out.edge_index, sparse(expected))
+
+
+def test_connect_takes_the_nodes_in_any_order(device):
+    edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]], device=device)
+    shuffled = SelectOutput(
+        torch.tensor([2, 0, 1], device=device), 3, torch.tensor([1, 0, 0], device=device), 2
+    )
+    out = ConnectClusters()(shuffled, edge_index)
+    assert out.edge_index.tolist() == [[0, 1], [1, 0]]
+
+
+def test_connect_refuses_dropped_nodes():
+    dropped = SelectOutput(torch.tensor([0]), 3, torch.tensor([0]), 1)
+    with pytest.raises(ValueError, match="expected each of 3 nodes in one cluster, got 1"):
+        ConnectClusters()(dropped, torch.empty(2, 0, dtype=torch.int64))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Options
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_weighted_counts_the_edges_between_clusters(device):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    out = layer(device, weighted=True)(x, edge_index)
+    S = reference.gen(out.cluster)
+    A = reference.dense_coarsen(reference.dense_adjacency(edge_index, 20), S).fill_diagonal_(0)
+    assert torch.equal(out.edge_attr, A[out.edge_index[0], out.edge_index[1]])
+    assert bool((out.edge_attr > 1).any())
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)], ids=str)
+def test_edge_attributes_of_any_width(device, reduce, shape):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    edge_attr = torch.randn(edge_index.size(1), *shape, device=device)
+    out = layer(device, edge_reduce=reduce)(x, edge_index, edge_attr)
+    expected = reference.coarsen(edge_index, out.cluster, edge_attr, reduce)
+    assert out.edge_attr.shape == (out.edge_index.size(1), *shape)
+    torch.testing.assert_close(out.edge_attr, expected.edge_attr)
+
+
+def undirected_set(edge_index):
+    return {(min(i, j), max(i, j)) for i, j in edge_index.t().tolist()}
+
+
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_dropped_edges_are_gone_from_everything(device, self_loops):
+    edge_index, x = simple_graph(30, 90, device=device), features(30, device=device)
+    edge_attr = torch.arange(edge_index.size(1), device=device, dtype=torch.float64)
+    pool = layer(device, drop_edge=0.5, self_loops=self_loops)
+    torch.manual_seed(3)
+    parsed = pool.select.parse(x, edge_index, 0.5)
+    torch.manual_seed(3)
+    out = pool.pool(x, edge_index, edge_attr)
+
+    # Whole undirected edges, self-loops included, about half of them.
+    took_part = undirected_set(parsed.edge_index)
+    offered = undirected_set(edge_index) | ({(i, i) for i in range(30)} if self_loops else set())
+    assert took_part < offered
+    assert 0.3 * len(offered) < len(took_part) < 0.7 * len(offered)
+    both = parsed.edge_index[:, parsed.edge_index[0] != parsed.edge_index[1]]
+    assert {tuple(e) for e in both.t().tolist()} == {tuple(e) for e in both.flip(0).t().tolist()}
+    assert torch.equal(
+        parsed.kept, torch.tensor([tuple(sorted(e)) in took_part for e in edge_index.t().tolist()])
+    )
+
+    # The layer without drop-edge, on the edges that took part.
+    scores = naive.edge_scores(pool.select.scorer, x, parsed.edge_index)
+    assert torch.equal(out.cluster, reference.algorithm1(parsed.edge_index, scores, 30))
+    expected = reference.mask(parsed.edge_index, scores, out.cluster, out.x.size(0))
+    torch.testing.assert_close(out.mask, expected.mask)
+    assert torch.equal(out.inner_edges, expected.count)
+    coarse = reference.coarsen(edge_index[:, parsed.kept], out.cluster, edge_attr[parsed.kept])
+    assert torch.equal(out.edge_index, coarse.edge_index)
+    torch.testing.assert_close(out.edge_attr, coarse.edge_attr)
+
+
+def test_drop_edge_is_for_training_only():
+    edge_index, x = simple_graph(30, 90), features(30)
+    plain, dropping = layer(), layer(drop_edge=0.5)
+    assert not torch.equal(dropping(x, edge_index).cluster, plain(x, edge_index).cluster)
+    dropping.eval()
+    assert torch.equal(dropping(x, edge_index).cluster, plain(x, edge_index).cluster)
+
+
+def test_all_edges_dropped():
+    out = layer(drop_edge=1.0)(features(5), graphs.ring(5))
+    assert out.cluster.tolist() == [0, 1, 2, 3, 4]
+    assert out.edge_index.numel() == 0
+    assert out.score.tolist() == [1] * 5
+
+
+def test_self_loops_compete_and_count(device):
+    edge_index = simple_graph(20, 25, device=device)
+    loop = torch.tensor([[3], [3]], device=device)
+    edge_index = torch.cat([loop, edge_index], dim=1)  # one node has its self-loop already
+    x = features(20, device=device)
+    pool = layer(device, self_loops=True)
+    out = pool.pool(x, edge_index)
+
+    node = torch.arange(20, device=device)
+    others = node[node != 3]
+    competing = torch.cat([edge_index, torch.stack([others, others])], dim=1)
+    scores = naive.edge_scores(pool.select.scorer, x, competing)
+    assert torch.equal(out.cluster, reference.algorithm1(competing, scores, 20))
+    assert not torch.equal(out.cluster, reference.algorithm1(edge_index, scores[: edge_index.size(1)], 20))
+    expected = reference.mask(competing, scores, out.cluster, out.x.size(0))
+    torch.testing.assert_close(out.mask, expected.mask)
+    assert torch.equal(out.inner_edges, expected.count)
+    assert bool((out.edge_index[0] != out.edge_index[1]).all())
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Properties
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_permutation_equivariance(device):
+    generator = torch.Generator().manual_seed(5)
+    edge_index, x = simple_graph(40, 70, device=device), features(40, device=device)
+    pool = layer(device)
+    out = pool(x, edge_index)
+
+    order = torch.randperm(40, generator=generator).to(device)  # new node k is old node order[k]
+    new_name = order.argsort()
+    shuffled = new_name[edge_index][:, torch.randperm(edge_index.size(1), generator=generator).to(device)]
+    other = pool(x[order], shuffled)
+    torch.testing.assert_close(pool.unpool(other.x, other.cluster), pool.unpool(out.x, out.cluster)[order])
+    torch.testing.assert_close(other.score[other.cluster], out.score[out.cluster][order])
+
+    # The same coarse graph, under the names that the clusters now have.
+    renamed = torch.empty(out.x.size(0), dtype=torch.int64, device=device)
+    renamed[out.cluster[order]] = other.cluster
+    assert {tuple(e) for e in renamed[out.edge_index].t().tolist()} == {
+        tuple(e) for e in other.edge_index.t().tolist()
+    }
+
+
+def test_unpool_inverts_the_assignment(device):
+    edge_index, x = simple_graph(30, 40, device=device), features(30, device=device)
+    pool = layer(device)
+    out = pool(x, edge_index)
+    lifted = pool.unpool(out.x, out.cluster)
+    S = reference.gen(out.cluster).double()
+    torch.testing.assert_close(lifted, S @ out.x)
+    # Pooling the lifted features by their mean gives back what was lifted.
+    torch.testing.assert_close(gpn_ops.reduce(lifted, out.cluster, out.x.size(0), "mean"), out.x)
+
+
+def test_same_bits_on_every_run(device):
+    edge_index, x = simple_graph(200, 600, device=device), features(200, device=device).requires_grad_()
+    pool = layer(device)
+
+    def run():
+        out = pool(x, edge_index)
+        return (out.x, *torch.autograd.grad(out.x.square().sum(), [x, *pool.parameters()]))
+
+    assert all(torch.equal(a, b) for a, b in zip(run(), run(), strict=True))
+
+
+def batch_of_graphs(sizes, device="cpu"):
+    """Graphs side by side (one without edges, one without nodes), and their offsets."""
+    parts = [simple_graph(n, 2 * n if n > 1 else 0, seed=n) for n in sizes]
+    first = torch.tensor([0, *sizes]).cumsum(0)
+    edge_index = torch.cat([part + start for part, start in zip(parts, first[:-1], strict=True)], dim=1)
+    batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return parts, edge_index.to(device), batch.to(device), first
+
+
+SIZES = (12, 1, 0, 20, 7)
+
+
+def test_a_graph_does_not_depend_on_its_batch(device):
+    parts, edge_index, batch, first = batch_of_graphs(SIZES, device)
+    x = features(sum(SIZES), device=device)
+    pool = layer(device)
+    out = pool(x, edge_index, batch=batch)
+    assert bool((out.batch.diff() >= 0).all())
+    assert out.batch.unique().tolist() == [0, 1, 3, 4]
+    for k, part in enumerate(parts):
+        nodes = slice(first[k], first[k + 1])
+        alone = pool(x[nodes], part.to(device))
+        mine = (out.batch == k).nonzero().view(-1)
+        torch.testing.assert_close(out.x[mine], alone.x)
+        torch.testing.assert_close(out.score[mine], alone.score)
+        offset = int(mine[0]) if mine.numel() else 0
+        assert torch.equal(out.cluster[nodes] - offset, alone.cluster)
+        mine_edges = out.batch[out.edge_index[0]] == k
+        assert torch.equal(out.edge_index[:, mine_edges] - offset, alone.edge_index)
+
+
+def test_given_the_scores_a_graph_has_the_same_bits_in_any_batch(device):
+    parts, edge_index, _, first = batch_of_graphs(SIZES, device)
+    generator = torch.Generator().manual_seed(0)
+    x = features(sum(SIZES), dtype=torch.float32, device=device)
+    edge_attr = torch.randn(edge_index.size(1), generator=generator).to(device)
+    scores = torch.rand(edge_index.size(1), generator=generator).to(device)
+
+    def run(edge_index, scores, edge_attr, x):
+        cluster = gpn_ops.parse(edge_index, scores, x.size(0))
+        coarse = gpn_ops.coarsen(edge_index, cluster, edge_attr)
+        c = coarse.representative.numel()
+        return cluster, coarse, gpn_ops.mask(edge_index, scores, cluster, c), gpn_ops.reduce(x, cluster, c)
+
+    cluster, coarse, mask, sums = run(edge_index, scores, edge_attr, x)
+    edges = clusters = coarse_edges = 0
+    for k, part in enumerate(parts):
+        nodes, mine = slice(first[k], first[k + 1]), slice(edges, edges + part.size(1))
+        alone = run(part.to(device), scores[mine], edge_attr[mine], x[nodes])
+        c, e = alone[3].size(0), alone[1].edge_index.size(1)
+        assert torch.equal(cluster[nodes] - clusters, alone[0])
+        assert torch.equal(
+            coarse.edge_index[:, coarse_edges : coarse_edges + e] - clusters, alone[1].edge_index
+        )
+        assert torch.equal(coarse.edge_attr[coarse_edges : coarse_edges + e], alone[1].edge_attr)
+        assert torch.equal(mask.mask[clusters : clusters + c], alone[2].mask)
+        assert torch.equal(mask.count[clusters : clusters + c], alone[2].count)
+        assert torch.equal(sums[clusters : clusters + c], alone[3])
+        edges, clusters, coarse_edges = edges + part.size(1), clusters + c, coarse_edges + e
+    assert clusters == coarse.representative.numel()
+
+
+def test_one_directional_edges(device):
+    # 0 chooses among its two edges; 1 and 2 choose nobody.
+    x = features(3, device=device)
+    edge_index = torch.tensor([[0, 0], [1, 2]], device=device)
+    pool = layer(device)
+    chosen = 1 + int(naive.edge_scores(pool.select.scorer, x, edge_index).argmax())
+    out = pool(x, edge_index)
+    assert int(out.cluster[chosen]) == int(out.cluster[0]) == 0
+    assert out.x.size(0) == 2
+    assert out.edge_index.tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("num_nodes", [0, 1, 4])
+def test_graphs_without_edges(device, num_nodes):
+    pool = layer(device)
+    x = features(num_nodes, device=device).requires_grad_()
+    out = pool(x, torch.empty(2, 0, dtype=torch.int64, device=device))
+    assert out.cluster.tolist() == list(range(num_nodes))
+    assert out.score.tolist() == [1] * num_nodes
+    assert out.batch.tolist() == [0] * num_nodes
+    out.x.sum().backward()
+    assert x.grad.shape == x.shape
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Manners
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_of_other_poolings_are_refused_by_name():
+    with pytest.raises(TypeError, match="ratio"):
+        ParsePooling(CHANNELS, ratio=0.5)
+    with pytest.raises(TypeError, match="positional"):
+        ParsePooling(CHANNELS, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        (
+            {"multiset": "median"},
+            "multiset: expected 'deepsets', 'sum', 'mean', 'max' or a module, got 'median'",
+        ),
+        ({"edge_reduce": "median"}, "reduce: expected 'sum', 'mean' or 'max', got 'median'"),
+        ({"drop_edge": 2.0}, "drop_edge: expected a probability, got 2.0"),
+        ({"dropout": -1.0}, "dropout: expected a probability, got -1.0"),
+        ({"scorer_layers": 0}, "num_layers: expected at least 1, got 0"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_bad_settings(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        ParsePooling(CHANNELS, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "message"),
+    [
+        ({"x": torch.zeros(4, 5)}, r"x: expected shape \[num_nodes, 6\], got \[4, 5\]"),
+        ({"x": torch.zeros(4)}, r"x: expected shape \[num_nodes, 6\], got \[4\]"),
+        ({"attn": torch.zeros(4, 5)}, r"attn: expected shape \[num_nodes, 6\], got \[4, 5\]"),
+        ({"attn": torch.zeros(3, 6)}, "attn: expected 4 nodes as in x, got 3"),
+        ({"batch": torch.zeros(3, dtype=torch.int64)}, r"batch: expected shape \[4\], got \[3\]"),
+        ({"edge_attr": torch.zeros(3)}, "edge_attr: expected one row for each of 8 edges, got 3"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_bad_arguments(replaced, message):
+    arguments = {"x": torch.zeros(4, 6), "edge_index": graphs.ring(4), **replaced}
+    with pytest.raises(ValueError, match=message):
+        ParsePooling(CHANNELS)(**arguments)
+
+
+def test_node_ids_out_of_range_are_refused():
+    with pytest.raises(
+        RuntimeError, match="edge_index: expected node ids from 0 to num_nodes - 1 = 2, got 3"
+    ):
+        ParsePooling(CHANNELS)(torch.zeros(3, 6), graphs.ring(4))
+
+
+def test_state_dict_and_deepcopy():
+    edge_index, x = simple_graph(20, 25), features(20)
+    pool, other = layer(seed=0), layer(seed=1)
+    expected = pool(x, edge_index)
+    assert not torch.equal(other(x, edge_index).x, expected.x)
+    other.load_state_dict(pool.state_dict())
+    for same in (other, copy.deepcopy(pool)):
+        assert torch.equal(same(x, edge_index).x, expected.x)
+
+
+def test_reset_parameters_reaches_every_parameter():
+    pool = layer(scorer_layers=3, multiset_layers=2)
+    for parameter in pool.parameters():
+        torch.nn.init.constant_(parameter, 7.0)
+    pool.reset_parameters()
+    assert not any(bool((parameter == 7).any()) for parameter in pool.parameters())
+
+
+def test_repr():
+    assert repr(ParsePooling(16)) == (
+        "ParsePooling(16, multiset=DeepSets(16, num_layers=1, dropout=0.0), scorer_layers=2, drop_edge=0.0, "
+        "self_loops=False, weighted=False)"
+    )
+    assert repr(SelectParse(4)) == "SelectParse(4, num_layers=2, dropout=0.0, self_loops=False)"
+    assert repr(ConnectClusters()) == "ConnectClusters(reduce='sum', weighted=False, self_loops=False)"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision(device, dtype):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device, dtype=dtype)
+    pool = layer(device).to(dtype)
+    out = pool(x.requires_grad_(), edge_index)
+    assert {out.x.dtype, out.score.dtype} == {dtype}
+    # In float64, by the same clusters: half precision may choose others.
+    exact = copy.deepcopy(pool).double()
+    S = reference.gen(out.cluster).double()
+    expected = naive.deepsets(exact.multiset, x.double(), S) * out.score.double()[:, None]
+    torch.testing.assert_close(out.x.double(), expected, atol=0.1, rtol=0.05)
+    out.x.sum().backward()
+    assert x.grad.dtype == dtype
+    assert bool(x.grad.isfinite().all())
+
+
+def test_autocast(device):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device, dtype=torch.float32)
+    pool = layer(device).float()
+    with torch.autocast(device.type, torch.bfloat16):
+        out = pool(x, edge_index)
+        from_half = pool(x.bfloat16(), edge_index)
+    assert out.x.dtype == torch.float32
+    assert from_half.x.dtype == torch.bfloat16
+    out.x.sum().backward()
+    assert {parameter.grad.dtype for parameter in pool.parameters()} == {torch.float32}
