@@ -1,8 +1,9 @@
 // Plain solvers of the pooling operators, to compare kernels with.
 #pragma once
 
-#include <map>
+#include <cmath>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "check.h"
@@ -69,7 +70,7 @@ inline std::vector<int64_t> plain_sizes(const std::vector<int64_t>& cluster, int
   return sizes;
 }
 
-// The maxima, and for each the first row that reaches it (-1 without rows).
+// The maxima, and for each the first row that reaches it (-1 without rows). NaN is the highest.
 template <class T>
 std::pair<std::vector<T>, std::vector<int64_t>> plain_maximum(const std::vector<int64_t>& cluster,
                                                               const std::vector<T>& x, int64_t width,
@@ -79,7 +80,9 @@ std::pair<std::vector<T>, std::vector<int64_t>> plain_maximum(const std::vector<
   for (size_t i = 0; i < cluster.size(); ++i) {
     for (int64_t k = 0; cluster[i] >= 0 && k < width; ++k) {
       const size_t at = size_t(cluster[i] * width + k), from = i * size_t(width) + size_t(k);
-      if (first[at] < 0 || Sum<T>(x[from]) > Sum<T>(best[at])) best[at] = x[from], first[at] = int64_t(i);
+      const Sum<T> value = Sum<T>(x[from]), highest = Sum<T>(best[at]);
+      const bool higher = value > highest || (std::isnan(value) && !std::isnan(highest));
+      if (first[at] < 0 || higher) best[at] = x[from], first[at] = int64_t(i);
     }
   }
   return {best, first};

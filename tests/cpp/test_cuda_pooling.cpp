@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 //
 #include <cmath>
+#include <limits>
 
 #include "cuda/pairs.cuh"
 #include "cuda/segments.cuh"
@@ -45,6 +46,16 @@ template <class T>
 std::vector<T> small_integers(Random& random, int64_t count) {
   std::vector<T> values;
   for (int64_t i = 0; i < count; ++i) values.push_back(T(double(random.below(5) - 2)));
+  return values;
+}
+
+// Values that tie, both zeros and NaN among them.
+template <class T>
+std::vector<T> tied_values(Random& random, int64_t count) {
+  std::vector<T> values = small_integers<T>(random, count);
+  for (T& value : values) {
+    if (random.below(9) == 0) value = T(random.below(2) ? -0.0 : std::numeric_limits<double>::quiet_NaN());
+  }
   return values;
 }
 
@@ -208,12 +219,14 @@ void test_segments(Random& random) {
   }
   CHECK(same_bits(out, rounded<T>(sums)));
 
-  const auto [highest, first] = plain_maximum(cluster, x, width, num_clusters);
-  cuda::reduce<Index>(launch, segments, device_x, Reduction::kMax, out, memory);
+  const std::vector<T> tied = tied_values<T>(random, rows * width);
+  const T* device_tied = memory.copy(tied);
+  const auto [highest, first] = plain_maximum(cluster, tied, width, num_clusters);
+  cuda::reduce<Index>(launch, segments, device_tied, Reduction::kMax, out, memory);
   CHECK(same_bits(out, highest));
   const std::vector<T> grad = random_values<T>(random, cells);
   T* grad_x = memory.array<T>(rows * width);
-  cuda::maximum_backward<Index>(launch, segments, memory.copy(grad), device_x, out, grad_x, memory);
+  cuda::maximum_backward<Index>(launch, segments, memory.copy(grad), device_tied, out, grad_x, memory);
   std::vector<T> expected(size_t(rows * width), T(0));
   for (size_t at = 0; at < first.size(); ++at) {
     if (first[at] >= 0) expected[size_t(first[at] * width) + at % size_t(width)] = grad[at];

@@ -1,6 +1,7 @@
 // Coarsen, reduce, mask and pair products of the CPU library, without torch: equal to plain solvers bit for
 // bit, for any number of threads.
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "cpu/pairs.h"
@@ -31,6 +32,16 @@ template <class T>
 std::vector<T> small_integers(Engine& random, int64_t count) {
   std::vector<T> values;
   for (int64_t i = 0; i < count; ++i) values.push_back(T(double(below(random, 9)) - 4));
+  return values;
+}
+
+// Values that tie, both zeros and NaN among them.
+template <class T>
+std::vector<T> tied_values(Engine& random, int64_t count) {
+  std::vector<T> values = small_integers<T>(random, count);
+  for (T& value : values) {
+    if (below(random, 9) == 0) value = T(below(random, 2) ? -0.0 : std::numeric_limits<double>::quiet_NaN());
+  }
   return values;
 }
 
@@ -184,7 +195,8 @@ void test_segments(Engine& random) {
       std::vector<Sum<T>> expected(start.begin(), start.end());
       plain_accumulate(cluster, x, width, expected);
       const std::vector<int64_t> sizes = plain_sizes(cluster, num_clusters);
-      const auto [highest, first] = plain_maximum(cluster, x, width, num_clusters);
+      const std::vector<T> tied = tied_values<T>(random, rows * width);
+      const auto [highest, first] = plain_maximum(cluster, tied, width, num_clusters);
       for (const int64_t threads : {1, 2, 5}) {
         const Threads parallel{threads};
         std::vector<Sum<T>> sums(start.begin(), start.end());
@@ -196,7 +208,7 @@ void test_segments(Engine& random) {
         CHECK(counted == sizes);
 
         std::vector<T> out(size_t(num_clusters * width), T(-7));
-        cpu::maximum(parallel, segments, x.data(), sizes.data(), out.data());
+        cpu::maximum(parallel, segments, tied.data(), sizes.data(), out.data());
         CHECK(same_bits(out.data(), highest));
 
         const std::vector<T> grad = random_values<T>(random, num_clusters * width);
@@ -205,7 +217,7 @@ void test_segments(Engine& random) {
           if (first[at] >= 0) expected_grad[size_t(first[at] * width) + at % size_t(width)] = grad[at];
         }
         const auto taken = std::make_unique<bool[]>(out.size());
-        cpu::maximum_backward(parallel, segments, grad.data(), x.data(), out.data(), taken.get(),
+        cpu::maximum_backward(parallel, segments, grad.data(), tied.data(), out.data(), taken.get(),
                               grad_x.data());
         CHECK(same_bits(grad_x.data(), expected_grad));
 
