@@ -2,59 +2,58 @@
 // there are no cycles, and a component's root ends up as its smallest node whatever the schedule.
 #pragma once
 
+#include <type_traits>
+
 #include "atomic.h"
 
 namespace gpn {
 
-// The root of v; halves the path on the way. Other threads may hook and find meanwhile.
-template <class Node>
-GPN_HOST_DEVICE Node find_and_halve(Node* parent, Node v) {
-  Node above = atomic_load(parent + v);
-  while (above != v) {
-    const Node top = atomic_load(parent + above);
-    if (top == above) return above;
-    // Between the two loads others can only have moved parent[v] closer to its root, or done this same step:
-    // a plain store of an ancestor keeps the invariant.
-    atomic_store(parent + v, top);
-    v = top;
-    above = atomic_load(parent + v);
-  }
-  return v;
-}
-
-// Joins the components of u and v: the larger root is hooked below the smaller one.
+// Joins the components of u and v: walks up from both ends at once and puts whichever end has the larger
+// parent below the other's parent. That hooks a root, and is done, or moves a child closer to its root (Rem's
+// splice), which leaves its former parent to be joined. Other threads may hook meanwhile.
 template <class Node>
 GPN_HOST_DEVICE void hook(Node* parent, Node u, Node v) {
-  while (true) {
-    u = find_and_halve(parent, u);
-    v = find_and_halve(parent, v);
-    if (u == v) return;
-    if (u < v) {
-      const Node smaller = u;
-      u = v;
-      v = smaller;
+  Node above_u = atomic_load(parent + u);
+  Node above_v = atomic_load(parent + v);
+  while (above_u != above_v) {
+    if (above_u < above_v) {
+      const Node low = u, above_low = above_u;
+      u = v, above_u = above_v;
+      v = low, above_v = above_low;
     }
-    if (compare_and_swap(parent + u, u, v))
-      return;  // else u was hooked by another thread and is a root no more
+    if (compare_and_swap(parent + u, above_u, above_v)) {
+      if (above_u == u) return;
+      u = above_u;
+    }
+    above_u = atomic_load(parent + u);
   }
 }
 
 // A node before any hook that knows one neighbour: below it if that is smaller, else a root. neighbour < 0:
 // none.
 template <class Node>
-GPN_HOST_DEVICE Node first_parent(Node v, int64_t neighbour) {
-  return neighbour >= 0 && neighbour < int64_t(v) ? Node(neighbour) : v;
+GPN_HOST_DEVICE Node first_parent(Node v, Node neighbour) {
+  using Unsigned =
+      std::make_unsigned_t<Node>;  // in which 'none' is larger than any node, and this is a plain minimum
+  const Unsigned own = Unsigned(v), other = Unsigned(neighbour);
+  return Node(other < own ? other : own);
 }
 
-// After the last hook, roots are overwritten with ~label (negative). The marked label of v is then found with
-// reads only: a look-up that also shortened paths would race with the others.
+// After the last hook, roots are overwritten with ~label (negative), and every node then gets that mark from
+// its root. A node's word is written by its own thread alone, each time with an ancestor: those who pass skip
+// ahead, and none can undo another's work as they could if they shortened the path of others.
 template <class Node>
-GPN_HOST_DEVICE Node label_of(Node* parent, Node v) {
+GPN_HOST_DEVICE Node settle(Node* parent, Node v) {
   const Node above = atomic_load(parent + v);
-  const Node is_root = above >> (8 * sizeof(Node) - 1);  // all ones or all zeros: a branch would
-  Node marked = atomic_load(parent + ((v & is_root) | (above & ~is_root)));  // often be guessed wrong
-  while (marked >= 0) marked = atomic_load(parent + marked);
-  return marked;
+  const Node is_root =
+      above >> (8 * sizeof(Node) - 1);  // all ones or all zeros: a branch would often be guessed wrong
+  Node mark = atomic_load(parent + ((v & is_root) | (above & ~is_root)));
+  while (mark >= 0) {
+    atomic_store(parent + v, mark);
+    mark = atomic_load(parent + mark);
+  }
+  atomic_store(parent + v, mark);
+  return mark;
 }
 
 }  // namespace gpn

@@ -7,15 +7,12 @@
 
 namespace gpn::cpu {
 
-// How far ahead of its use a random word is fetched.
-constexpr int64_t kAhead = 24;
-
 // Joins v and neighbour[v] for every v; neighbour[v] < 0 means none. parent: scratch of num_nodes, out: the
 // forest.
-template <class Parallel, class Node>
-void connect_choices(const Parallel& parallel, const int64_t* neighbour, int64_t num_nodes, Node* parent) {
+template <class Parallel, class Choice, class Node>
+void connect_choices(const Parallel& parallel, const Choice* neighbour, int64_t num_nodes, Node* parent) {
   for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
-    for (int64_t v = begin; v < end; ++v) parent[v] = first_parent(Node(v), neighbour[v]);
+    for (int64_t v = begin; v < end; ++v) parent[v] = first_parent(Node(v), Node(neighbour[v]));
   });
   // What is left are choices of a larger node, less those of mutual pairs, of which the larger node has just
   // become the child. They are gathered without branches first: few remain, and which ones cannot be guessed.
@@ -23,10 +20,10 @@ void connect_choices(const Parallel& parallel, const int64_t* neighbour, int64_t
     Node left[kBlock];
     for (int64_t block = begin; block < end; block += kBlock) {
       const int64_t stop = std::min(block + kBlock, end);
-      for (int64_t v = block; v < stop; ++v) prefetch(parent + std::max(neighbour[v], v));
+      for (int64_t v = block; v < stop; ++v) prefetch(parent + std::max<int64_t>(neighbour[v], v));
       int64_t count = 0;
       for (int64_t v = block; v < stop; ++v) {
-        const int64_t larger = std::max(neighbour[v], v);
+        const int64_t larger = std::max<int64_t>(neighbour[v], v);
         left[count] = Node(v);
         count += (larger != v) & (atomic_load(parent + larger) != v);
       }
@@ -81,16 +78,13 @@ void label_components(const Parallel& parallel, Node* parent, int64_t num_nodes,
       next += root;
     }
   });
-  // Parents are smaller than their children, so in ascending order a node's parent mostly has its label
-  // already and the look-up is one step. A node is written by its own thread alone, and only with its final
-  // label.
+  // Parents are smaller than their children, so in ascending order a node's parent mostly has its mark
+  // already and the look-up is one step.
   parallel(pieces.tasks, [&](int64_t t) {
     const Node end = Node(pieces.end(t));
     for (Node v = Node(pieces.begin(t)); v < end; ++v) {
       if (v + kAhead < end) prefetch(parent + std::max<Node>(parent[v + kAhead], 0));
-      const Node marked = label_of(parent, v);
-      atomic_store(parent + v, marked);
-      label[v] = ~marked;
+      label[v] = ~settle(parent, v);
     }
   });
 }

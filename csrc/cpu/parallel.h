@@ -28,12 +28,11 @@ void for_each_piece(const Parallel& parallel, int64_t size, const F& f) {
   parallel(pieces.tasks, [&](int64_t task) { f(pieces.begin(task), pieces.end(task)); });
 }
 
-inline void prefetch(const void* address) {
-#if defined(__GNUC__)
-  __builtin_prefetch(address, 1);
-#else
-  (void)address;
-#endif
-}
+// How far ahead of its use, in a loop, a random word is fetched.
+constexpr int64_t kAhead = 32;
+
+// A word that will be written, or read.
+inline void prefetch(const void* address) { __builtin_prefetch(address, 1); }
+inline void prefetch_read(const void* address) { __builtin_prefetch(address, 0); }
 
 }  // namespace gpn::cpu

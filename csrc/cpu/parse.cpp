@@ -106,9 +106,9 @@ struct Input {
   }
 };
 
-template <class Keep>
-Tensor dominant_by(const Input& input, Keep keep, Form form, int64_t first_edge) {
-  Tensor kept = empty_like_on(input.edge_index, input.edges.num_nodes, ScalarType::Long);
+// Runs f(scores, wide_scratch), which reads the edges' values, and reports what was bad.
+template <class F>
+void read_values(const Input& input, const F& f) {
   Tensor ids;
   const auto wide_scratch = [&] {
     ids = empty_like_on(input.edge_index, input.edges.num_nodes, ScalarType::Long);
@@ -116,13 +116,9 @@ Tensor dominant_by(const Input& input, Keep keep, Form form, int64_t first_edge)
   };
   THO_DISPATCH_V2(input.scores.scalar_type(), "gpn::dominant", AT_WRAP([&] {
                     const scalar_t* scores = input.scores.const_data_ptr<scalar_t>();
-                    const Sweep outcome =
-                        dominant(TorchThreads(), input.edges, scores, keep, form, first_edge,
-                                 kept.mutable_data_ptr<int64_t>(), wide_scratch);
-                    if (outcome != Sweep::kDone) report_bad_values(input.edges, scores);
+                    if (f(scores, wide_scratch) != Sweep::kDone) report_bad_values(input.edges, scores);
                   }),
                   AT_FLOATING_TYPES, ScalarType::Half, ScalarType::BFloat16);
-  return kept;
 }
 
 // Runs f with scratch for a forest over num_nodes nodes, in the narrowest type that holds them.
@@ -137,23 +133,35 @@ void with_forest(const Tensor& like, int64_t num_nodes, const F& f) {
 
 Tensor parse_cpu(const Tensor& edge_index, const Tensor& scores, std::optional<int64_t> num_nodes) {
   const Input input(edge_index, scores, num_nodes);
-  // One buffer holds the keys, then each node's choice, then its cluster.
-  const Tensor cluster = dominant_by(input, KeepColumn{input.edges.col}, Form::kAutomatic, 0);
-  int64_t* choice = cluster.mutable_data_ptr<int64_t>();
-  with_forest(cluster, input.edges.num_nodes, [&](auto* parent) {
-    connect_choices(TorchThreads(), choice, input.edges.num_nodes, parent);
-    label_components(TorchThreads(), parent, input.edges.num_nodes, choice);
+  const int64_t n = input.edges.num_nodes;
+  const Tensor result = empty_like_on(input.edge_index, n, ScalarType::Long);
+  int64_t* cluster = result.mutable_data_ptr<int64_t>();
+  with_forest(result, n, [&]<class Node>(Node* parent) {
+    read_values(input, [&](const auto* scores, const auto& wide_scratch) {
+      return choices(TorchThreads(), input.edges, scores, cluster, parent, wide_scratch);
+    });
+    connect_choices(TorchThreads(), reinterpret_cast<const Node*>(cluster), n, parent);
+    label_components(TorchThreads(), parent, n, cluster);
   });
-  return cluster;
+  return result;
+}
+
+Tensor dominant_with(const Input& input, Form form, int64_t first_edge) {
+  const Tensor edge = empty_like_on(input.edge_index, input.edges.num_nodes, ScalarType::Long);
+  read_values(input, [&](const auto* scores, const auto& wide_scratch) {
+    return dominant(TorchThreads(), input.edges, scores, KeepEdge{first_edge}, form, first_edge,
+                    edge.mutable_data_ptr<int64_t>(), wide_scratch);
+  });
+  return edge;
 }
 
 Tensor dominant_cpu(const Tensor& edge_index, const Tensor& scores, std::optional<int64_t> num_nodes) {
-  return dominant_by(Input(edge_index, scores, num_nodes), KeepEdge{0}, Form::kAutomatic, 0);
+  return dominant_with(Input(edge_index, scores, num_nodes), Form::kAutomatic, 0);
 }
 
 Tensor dominant_form_cpu(const Tensor& edge_index, const Tensor& scores, int64_t num_nodes,
                          const std::string& form, int64_t first_edge) {
-  return dominant_by(Input(edge_index, scores, num_nodes), KeepEdge{first_edge}, form_of(form), first_edge);
+  return dominant_with(Input(edge_index, scores, num_nodes), form_of(form), first_edge);
 }
 
 Tensor components_cpu(const Tensor& given_edge_index, std::optional<int64_t> num_nodes) {

@@ -24,7 +24,7 @@ __global__ void raise_largest(const Id* ids, int64_t count, Id* largest) {
 template <class Node>
 __global__ void start_from_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count())
-    parent[v] = first_parent(Node(v), neighbour[v]);
+    parent[v] = first_parent(Node(v), Node(neighbour[v]));
 }
 
 // What start_from_choices left: the choices of a larger node.
@@ -61,10 +61,9 @@ __global__ void mark_roots(const Node* rank, int64_t num_nodes, Node* parent) {
   }
 }
 
-// Reads the forest and writes elsewhere: look-ups that wrote to it would race.
 template <class Node>
-__global__ void look_up_labels(Node* parent, int64_t num_nodes, int64_t* label) {
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) label[v] = ~label_of(parent, Node(v));
+__global__ void settle_labels(Node* parent, int64_t num_nodes, int64_t* label) {
+  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) label[v] = ~settle(parent, Node(v));
 }
 
 // label[v] = rank of v's root among all roots. Overwrites the forest.
@@ -79,7 +78,7 @@ void label_components(const Launcher& launch, Node* parent, int64_t num_nodes, i
   void* storage = scratch(int64_t(bytes));
   Launcher::check(cub::DeviceScan::InclusiveSum(storage, bytes, rank, rank, num_nodes, launch.stream));
   launch(mark_roots<Node>, num_nodes, rank, num_nodes, parent);
-  launch(look_up_labels<Node>, num_nodes, parent, num_nodes, label);
+  launch(settle_labels<Node>, num_nodes, parent, num_nodes, label);
 }
 
 template <class Node, class Scratch>

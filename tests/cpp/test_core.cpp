@@ -46,13 +46,14 @@ void test_pieces() {
   }
 }
 
-template <class Node>
-std::vector<int64_t> parse(const Threads& threads, std::vector<int64_t> choice) {
+template <class Node, class Choice>
+std::vector<int64_t> parse(const Threads& threads, const std::vector<Choice>& choice) {
   const int64_t num_nodes = int64_t(choice.size());
   std::vector<Node> parent(choice.size());
+  std::vector<int64_t> cluster(choice.size());
   cpu::connect_choices(threads, choice.data(), num_nodes, parent.data());
-  cpu::label_components(threads, parent.data(), num_nodes, choice.data());
-  return choice;
+  cpu::label_components(threads, parent.data(), num_nodes, cluster.data());
+  return cluster;
 }
 
 // Every form of `dominant`, and the clusters that follow, on one graph.
@@ -76,6 +77,11 @@ void check_graph(const Threads& threads, const Graph<Score>& graph) {
       CHECK(parse<int64_t>(threads, choice) == cluster);
     }
   }
+  std::vector<int64_t> out(dominant.size());
+  std::vector<int32_t> spare(dominant.size());
+  CHECK(cpu::choices(threads, edges, graph.scores.data(), out.data(), spare.data(), scratch) == Sweep::kDone);
+  const int32_t* choice = reinterpret_cast<const int32_t*>(out.data());
+  CHECK(parse<int32_t>(threads, std::vector<int32_t>(choice, choice + graph.num_nodes)) == cluster);
   std::vector<int32_t> parent(dominant.size());
   std::vector<int64_t> label(dominant.size());
   CHECK(cpu::all_ids_fit(threads, edges));
