@@ -20,8 +20,12 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _check(condition: bool | torch.SymBool, message: Callable[[], str]) -> None:
-    # Not an if statement: on a size that is only known at run time this becomes a run-time assertion.
-    torch._check(condition, message)
+    # Not an if statement: on a size that is only known at run time this becomes a run-time assertion. Dynamo
+    # takes no message that speaks of such a size.
+    if torch.compiler.is_dynamo_compiling():
+        torch._check(condition)
+    else:
+        torch._check(condition, message)
 
 
 def check_metadata(edge_index: Tensor, scores: Tensor | None, num_nodes: int | torch.SymInt | None) -> None:
