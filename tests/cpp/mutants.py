@@ -1,0 +1,576 @@
+"""Planted bugs: proof that the C++ tests catch what they are there to catch.
+
+Every bug is a change of one exact text of one file. It is made in a copy of the sources, so the product
+itself never carries a bug; a text that no longer occurs exactly once is an error, so the table cannot fall
+behind the sources. For each bug the test that must notice it is built and run, and has to fail in the way
+that the table says. A bug that survives fails the run.
+
+    python tests/cpp/mutants.py                # all
+    python tests/cpp/mutants.py --quick        # the subset of .ci/run
+    python tests/cpp/mutants.py hook-no-order  # some, by name
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SCRATCH = ROOT / "build" / "mutants"
+CXX = os.environ.get("CXX", "c++")
+# As in a release build: checks that vanish with NDEBUG have to be missed by a test.
+FLAGS = ["-std=c++20", "-O1", "-DNDEBUG", "-pthread"]
+SANITIZER = {"address": "address", "race": "thread", "undefined": "undefined"}
+
+# How a bug shows: what the failing test prints.
+SIGNS = {
+    "result": r"failed: |gpn: CUDA error: |emulation: ",  # a check, or a launch that the emulation gave up
+    "address": r"AddressSanitizer",
+    "race": r"ThreadSanitizer: data race",
+    "undefined": r"runtime error: ",
+    "compiler": r"error: ",
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+    shows: str = "result"
+    quick: bool = False
+    more: tuple[tuple[str, str], ...] = field(default=())  # further changes of the same file
+
+
+PARSE = "test_cuda_parse"
+SCHEDULES = "test_schedules"
+CORE = "test_core"
+EMULATION = "test_emulation"
+
+CAS = """  return AtomicRef<T>(*address).compare_exchange_strong(expected, desired, memory_order_relaxed,
+                                                        memory_order_relaxed);"""
+CAS_IN_TWO_STEPS = """  if (atomic_load(address) != expected) return false;
+  atomic_store(address, desired);
+  return true;"""
+RAISE = "AtomicRef<T>(*address).fetch_max(value, memory_order_relaxed);"
+LOWER = "AtomicRef<T>(*address).fetch_min(value, memory_order_relaxed);"
+ASSERT_FITS = """  if (!all_fit)
+    __assert_fail("edge_index: node ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");"""
+FLIP = "(uint32_t(int32_t(bits) >> 31) | 0x80000000u)"
+NODES = "v < num_nodes; v += thread_count()) "
+
+MUTANTS = [
+    # ------------------------------------------------------------------------------------------- atomics
+    Mutant(
+        "cas-as-load-and-store",
+        "csrc/core/atomic.h",
+        CAS,
+        CAS_IN_TWO_STEPS,
+        PARSE,
+        quick=True,
+    ),
+    Mutant(
+        "cas-plain",
+        "csrc/core/atomic.h",
+        CAS,
+        "  if (*address != expected) return false;\n  *address = desired;\n  return true;",
+        PARSE,
+        "race",
+    ),
+    Mutant(
+        "cas-on-the-cpu",
+        "csrc/core/atomic.h",
+        CAS,
+        CAS_IN_TWO_STEPS,
+        SCHEDULES,
+    ),
+    Mutant("max-as-load-and-store", "csrc/core/atomic.h", RAISE, "atomic_store(address, value);", PARSE),
+    Mutant("max-plain", "csrc/core/atomic.h", RAISE, "*address = value;", PARSE, "race"),
+    Mutant("min-as-load-and-store", "csrc/core/atomic.h", LOWER, "atomic_store(address, value);", PARSE),
+    Mutant("min-plain", "csrc/core/atomic.h", LOWER, "*address = value;", PARSE, "race"),
+    # ------------------------------------------------------------------------------------- order of scores
+    Mutant(
+        "tie-to-the-highest-id",
+        "csrc/core/dominance.h",
+        "uint64_t(code) << 32 | uint32_t(~edge);",
+        "uint64_t(code) << 32 | uint32_t(edge);",
+        PARSE,
+        quick=True,
+        more=(("return uint32_t(~key);", "return uint32_t(key);"),),
+    ),
+    Mutant("negative-scores-upside-down", "csrc/core/dominance.h", FLIP, "0x80000000u", PARSE),
+    Mutant(
+        "negative-doubles-upside-down",
+        "csrc/core/dominance.h",
+        "(uint64_t(int64_t(bits) >> 63) | 0x8000000000000000u)",
+        "0x8000000000000000u",
+        PARSE,
+    ),
+    Mutant("zeros-differ", "csrc/core/dominance.h", "score + 0.0f", "score", PARSE),
+    Mutant("zeros-differ-in-double", "csrc/core/dominance.h", "score + 0.0)", "score)", PARSE),
+    Mutant(
+        "nan-above-everything",
+        "csrc/core/dominance.h",
+        "return bits << 1 > 0xff000000u ? kNanCode : code;",
+        "return code;",
+        PARSE,
+    ),
+    Mutant(
+        "nan-is-no-edge",
+        "csrc/core/dominance.h",
+        "constexpr uint32_t kNanCode = 1;",
+        "constexpr uint32_t kNanCode = 0;",
+        PARSE,
+    ),
+    Mutant(
+        "infinity-is-nan",
+        "csrc/core/dominance.h",
+        "bits << 1 > 0xff000000u",
+        "bits << 1 >= 0xff000000u",
+        CORE,
+    ),
+    # ------------------------------------------------------------------------------------------ union-find
+    Mutant(
+        "hook-no-order",
+        "csrc/core/union_find.h",
+        "    if (above_u < above_v) {",
+        "    if (above_u < above_v && false) {",
+        PARSE,
+        quick=True,
+    ),
+    Mutant(
+        "hook-gives-up",
+        "csrc/core/union_find.h",
+        "    above_u = atomic_load(parent + u);\n  }",
+        "    else return;\n    above_u = atomic_load(parent + u);\n  }",
+        PARSE,
+    ),
+    Mutant(
+        "hook-forgets-the-former-parent",
+        "csrc/core/union_find.h",
+        "      if (above_u == u) return;\n",
+        "      return;\n",
+        PARSE,
+    ),
+    Mutant(
+        "settle-writes-plain",
+        "csrc/core/union_find.h",
+        "  atomic_store(parent + v, mark);\n  return mark;",
+        "  parent[v] = mark;\n  return mark;",
+        PARSE,
+        "race",
+        quick=True,
+    ),
+    Mutant(
+        "settle-writes-what-others-read",
+        "csrc/core/union_find.h",
+        "    atomic_store(parent + v, mark);\n    mark",
+        "    atomic_store(parent + mark, v);\n    mark",
+        PARSE,
+    ),
+    # ------------------------------------------------------------------------------------ the CUDA kernels
+    Mutant(
+        "lanes-leave-before-shuffle",
+        "csrc/cuda/dominant.cuh",
+        "for (int64_t first = thread_index() - lane; first < edges.count;",
+        "for (int64_t first = thread_index() - lane; first + lane < edges.count;",
+        PARSE,
+        quick=True,
+    ),
+    Mutant(
+        "runs-mixed-up",
+        "csrc/cuda/dominant.cuh",
+        "lane + offset < kWarp && other_row == row && other_key > key",
+        "lane + offset < kWarp && other_key > key",
+        PARSE,
+    ),
+    Mutant(
+        "run-at-lane-0-forgotten",
+        "csrc/cuda/dominant.cuh",
+        "(lane == 0 || row_before != row)",
+        "row_before != row",
+        PARSE,
+    ),
+    Mutant(
+        "short-shuffle-loop",
+        "csrc/cuda/dominant.cuh",
+        "offset < kWarp; offset *= 2",
+        "offset < kWarp / 2; offset *= 2",
+        PARSE,
+    ),
+    Mutant(
+        "short-reduction",
+        "csrc/cuda/components.cuh",
+        "for (int offset = kWarp / 2;",
+        "for (int offset = kWarp / 4;",
+        PARSE,
+    ),
+    Mutant(
+        "row-unchecked",
+        "csrc/cuda/dominant.cuh",
+        "fits(edges.row[edge], edges.num_nodes) && fits",
+        "fits",
+        PARSE,
+        "address",
+        quick=True,
+    ),
+    Mutant(
+        "column-unchecked",
+        "csrc/cuda/components.cuh",
+        "in_range(row, edges.num_nodes) && in_range(col, edges.num_nodes)",
+        "in_range(row, edges.num_nodes)",
+        PARSE,
+        "address",
+    ),
+    Mutant(
+        "bound-off-by-one",
+        "csrc/cuda/launch.cuh",
+        "uint64_t(id) < uint64_t(num_nodes)",
+        "uint64_t(id) <= uint64_t(num_nodes)",
+        PARSE,
+        "address",
+    ),
+    Mutant(
+        "loop-off-by-one",
+        "csrc/cuda/components.cuh",
+        NODES + "parent[v] = Node(v);",
+        NODES.replace("<", "<=") + "parent[v] = Node(v);",
+        PARSE,
+        "address",
+    ),
+    Mutant(
+        "check-vanishes-in-release",
+        "csrc/cuda/launch.cuh",
+        ASSERT_FITS,
+        "  assert(all_fit);\n  (void)all_fit;",
+        PARSE,
+        quick=True,
+    ),
+    Mutant(
+        "keys-not-cleared",
+        "csrc/cuda/dominant.cuh",
+        "  launch(fill<uint64_t>, num_nodes, keys, num_nodes, 0);\n",
+        "",
+        PARSE,
+    ),
+    Mutant(
+        "packed-one-id-too-far",
+        "csrc/cuda/dominant.cuh",
+        "first_edge + edges.count <= kPackedEdges",
+        "first_edge + edges.count <= kPackedEdges + 1",
+        PARSE,
+    ),
+    Mutant(
+        "wide-id-cut-to-32-bits",
+        "csrc/cuda/dominant.cuh",
+        "atomic_lower(ids + row, first_edge + edge)",
+        "atomic_lower(ids + row, int64_t(uint32_t(first_edge + edge)))",
+        PARSE,
+    ),
+    Mutant(
+        "grid-stride-too-long",
+        "csrc/cuda/components.cuh",
+        "edge < edges.count; edge += thread_count()",
+        "edge < edges.count; edge += 2 * thread_count()",
+        PARSE,
+    ),
+    Mutant(
+        "larger-choices-skipped",
+        "csrc/cuda/components.cuh",
+        "if (neighbour[v] > v) hook",
+        "if (neighbour[v] > v + 1) hook",
+        PARSE,
+    ),
+    Mutant(
+        "storage-too-small",
+        "csrc/cuda/components.cuh",
+        "void* storage = scratch(int64_t(bytes));",
+        "void* storage = scratch(int64_t(bytes) / 2);",
+        PARSE,
+        "address",
+    ),
+    # ------------------------------------------------------------------------------------------- launching
+    Mutant(
+        "grid-rounds-down",
+        "csrc/cuda/launch.cuh",
+        "(items + block_size - 1) / block_size",
+        "items / block_size",
+        PARSE,
+        quick=True,
+    ),
+    Mutant(
+        "grid-one-block-short",
+        "csrc/cuda/launch.cuh",
+        "(items + block_size - 1) / block_size",
+        "(items + block_size - 2) / block_size",
+        PARSE,
+    ),
+    Mutant(
+        "grid-and-block-swapped",
+        "csrc/cuda/launch.cuh",
+        "emulation::launch(blocks, unsigned(block_size),",
+        "emulation::launch(unsigned(block_size), blocks,",
+        PARSE,
+    ),
+    Mutant(
+        "arguments-swapped",
+        "csrc/cuda/components.cuh",
+        "num_nodes, rank, num_nodes, parent);",
+        "num_nodes, parent, num_nodes, rank);",
+        PARSE,
+        quick=True,
+    ),
+    Mutant(
+        "pointer-in-the-place-of-a-size",
+        "csrc/cuda/components.cuh",
+        "num_nodes, rank, num_nodes, parent);",
+        "num_nodes, rank, parent, num_nodes);",
+        PARSE,
+        "compiler",
+    ),
+    Mutant(
+        "stride-of-the-grid",
+        "csrc/cuda/launch.cuh",
+        "int64_t(blockIdx.x) * blockDim.x + threadIdx.x",
+        "int64_t(blockIdx.x) * gridDim.x + threadIdx.x",
+        PARSE,
+    ),
+    # ------------------------------------------------------------------------------------------- the CPU
+    Mutant(
+        "joined-run-takes-the-later-tie",
+        "csrc/cpu/dominant.h",
+        "if (sweeps[t].head.code > open.code)",
+        "if (sweeps[t].head.code >= open.code && sweeps[t].head.code != 0)",
+        CORE,
+    ),
+    Mutant(
+        "joined-run-not-carried-on",
+        "csrc/cpu/dominant.h",
+        "if (sweeps[t].tail.code != 0) open",
+        "open",
+        CORE,
+    ),
+    Mutant(
+        "pieces-lose-the-rest",
+        "csrc/cpu/parallel.h",
+        "size / tasks * task + std::min(task, size % tasks)",
+        "size / tasks * task",
+        CORE,
+    ),
+    Mutant(
+        "ids-fit-off-by-one",
+        "csrc/cpu/blocks.h",
+        "(uint64_t(num_nodes - 1) - uint64_t(id[i]))",
+        "(uint64_t(num_nodes) - uint64_t(id[i]))",
+        CORE,
+    ),
+    Mutant(
+        "roots-of-earlier-pieces-forgotten",
+        "csrc/cpu/components.h",
+        "roots[t + 1] += roots[t];",
+        "roots[t + 1] += 0;",
+        CORE,
+    ),
+    Mutant(
+        "wide-scores-raised-plain",
+        "csrc/cpu/dominant.h",
+        "atomic_raise(best + row[i], uint64_t(codes[i]));",
+        "best[row[i]] = std::max(best[row[i]], uint64_t(codes[i]));",
+        SCHEDULES,
+        "race",
+    ),
+    # --------------------------------------------------------- barriers, in a kernel of the layer's own test
+    Mutant(
+        "no-barrier-before-the-scan",
+        "tests/cpp/test_emulation.cpp",
+        "in[i] : 0;\n  __syncthreads();",
+        "in[i] : 0;",
+        EMULATION,
+    ),
+    Mutant(
+        "no-barrier-after-reading",
+        "tests/cpp/test_emulation.cpp",
+        "    __syncthreads();  // everyone has read\n",
+        "",
+        EMULATION,
+    ),
+    Mutant(
+        "no-barrier-after-writing",
+        "tests/cpp/test_emulation.cpp",
+        "    __syncthreads();  // everyone has written\n",
+        "",
+        EMULATION,
+        quick=True,
+    ),
+    Mutant(
+        "no-barrier-after-reading-race",
+        "tests/cpp/test_emulation.cpp",
+        "    __syncthreads();  // everyone has read\n",
+        "",
+        EMULATION,
+        "race",
+    ),
+    Mutant(
+        "no-barrier-after-writing-race",
+        "tests/cpp/test_emulation.cpp",
+        "    __syncthreads();  // everyone has written\n",
+        "",
+        EMULATION,
+        "race",
+        quick=True,
+    ),
+    Mutant(
+        "return-before-barrier",
+        "tests/cpp/test_emulation.cpp",
+        "  sums[threadIdx.x] = i < count ? in[i] : 0;",
+        "  if (i >= count) return;\n  sums[threadIdx.x] = in[i];",
+        EMULATION,
+        quick=True,
+    ),
+]
+
+
+def emulation_object(mode: str) -> Path:
+    return SCRATCH / f"emulation-{mode}.o"
+
+
+def compile_flags(mode: str) -> list[str]:
+    sanitizer = SANITIZER.get(mode)
+    return [*FLAGS, *([f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"] if sanitizer else [])]
+
+
+def run(command: list[str], timeout: float) -> tuple[int, str]:
+    """Exit status and output; running out of time counts as 124, as with timeout(1)."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return 124, "emulation: no end in time"
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+def build(sources: Path, test: str, mode: str, executable: Path) -> tuple[int, str]:
+    cpp = sources / "tests" / "cpp"
+    includes = [f"-I{directory}" for directory in (cpp / "emulation", sources / "csrc", cpp)]
+    command = [CXX, *compile_flags(mode), *includes, str(cpp / f"{test}.cpp"), str(emulation_object(mode))]
+    return run([*command, "-o", str(executable)], timeout=600)
+
+
+def without_randomised_addresses() -> list[str]:
+    """ThreadSanitizer's fixed memory layout can collide with strong address randomisation."""
+    setarch = shutil.which("setarch")
+    return [setarch, "-R"] if setarch and run([setarch, "-R", "true"], 10)[0] == 0 else []
+
+
+def copy_sources(to: Path) -> None:
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(ROOT / "csrc", to / "csrc")
+    shutil.copytree(ROOT / "tests" / "cpp", to / "tests" / "cpp")
+
+
+def plant(mutant: Mutant, sources: Path) -> None:
+    file = sources / mutant.file
+    text = file.read_text()
+    for old, new in ((mutant.old, mutant.new), *mutant.more):
+        if text.count(old) != 1:
+            raise LookupError(f"{mutant.file} has this text {text.count(old)} times, expected once:\n{old}")
+        text = text.replace(old, new)
+    file.write_text(text)
+
+
+def outcome(mutant: Mutant, prefix: list[str]) -> str | None:
+    """None if the bug was caught as it should be, else what happened instead."""
+    sources = SCRATCH / mutant.name
+    copy_sources(sources)
+    try:
+        plant(mutant, sources)
+    except LookupError as error:
+        return str(error)
+    mode = "result" if mutant.shows == "compiler" else mutant.shows
+    executable = sources / "test"
+    status, output = build(sources, mutant.test, mode, executable)
+    if mutant.shows == "compiler":
+        caught = status != 0 and re.search(SIGNS["compiler"], output)
+        return None if caught else "it compiles"
+    if status != 0:
+        return f"it does not compile:\n{output}"
+    status, output = run([*prefix, str(executable)], timeout=120)
+    if status == 0:
+        return f"{mutant.test} passes"
+    if not re.search(SIGNS[mutant.shows], output):
+        return f"{mutant.test} failed, but not as expected ({mutant.shows}):\n{output[-2000:]}"
+    shutil.rmtree(sources)
+    return None
+
+
+def check_unplanted(modes: dict[str, set[str]], prefix: list[str]) -> str | None:
+    """Without a bug every test passes: else a failure would prove nothing."""
+    sources = SCRATCH / "unplanted"
+    copy_sources(sources)
+    for mode, tests in modes.items():
+        source = sources / "tests" / "cpp" / "emulation" / "emulation.cpp"
+        command = [CXX, *compile_flags(mode), f"-I{source.parent}", "-c", str(source)]
+        status, output = run([*command, "-o", str(emulation_object(mode))], timeout=600)
+        if status != 0:
+            return output
+        for test in sorted(tests):
+            executable = sources / f"{test}-{mode}"
+            status, output = build(sources, test, mode, executable)
+            if status == 0:
+                status, output = run([*prefix, str(executable)], timeout=600)
+            if status != 0:
+                return f"{test} ({mode}) fails without a planted bug:\n{output[-2000:]}"
+    shutil.rmtree(sources)
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Planted bugs that the C++ tests have to catch.")
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--quick", action="store_true", help="only those marked as quick")
+    parser.add_argument("--verbose", action="store_true", help="also print what was caught")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    arguments = parser.parse_args()
+    names = [mutant.name for mutant in MUTANTS]
+    unknown = set(arguments.names) - set(names)
+    if unknown or len(set(names)) < len(names):
+        parser.error(f"no such bug: {', '.join(sorted(unknown))}" if unknown else "a name is used twice")
+    chosen = [
+        mutant
+        for mutant in MUTANTS
+        if (not arguments.names or mutant.name in arguments.names) and (mutant.quick or not arguments.quick)
+    ]
+
+    started = time.monotonic()
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    prefix = without_randomised_addresses()
+    modes: dict[str, set[str]] = {}
+    for mutant in chosen:
+        modes.setdefault("result" if mutant.shows == "compiler" else mutant.shows, set()).add(mutant.test)
+    if problem := check_unplanted(modes, prefix):
+        print(problem)
+        return 1
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        outcomes = pool.map(lambda mutant: outcome(mutant, prefix), chosen)
+        survivors = 0
+        for mutant, what in zip(chosen, outcomes, strict=True):
+            if what is not None:
+                survivors += 1
+                print(f"SURVIVED {mutant.name} ({mutant.file}): {what}", flush=True)
+            elif arguments.verbose:
+                print(f"caught {mutant.name} ({mutant.test}: {mutant.shows})", flush=True)
+    seconds = time.monotonic() - started
+    print(f"{len(chosen) - survivors} of {len(chosen)} planted bugs caught in {seconds:.0f} s")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
