@@ -1,0 +1,194 @@
+"""How fast ``gpn_ops.parse`` is, beside its peers and beside the memory-bandwidth limit.
+
+Sparse graphs have 2n undirected edges, the dense one n^2/10; both directions are stored. Methods:
+
+  parse           the operator, edges sorted by row as PyG stores them
+  unsorted        the operator, edges shuffled
+  limit           reading both rows and the scores once, plus one random gather of n entries
+  numpy + scipy   maximum.reduceat for the dominant edges, scipy's connected components (sorted edges only)
+  reference       the vectorised plain-PyTorch version
+  algorithm 1     the paper's listing, literally, while it is bearable
+
+All are checked against each other before anything is timed. `--instructions` also counts instructions per
+edge of the CPU kernels with callgrind (needs valgrind and cmake): no load on the machine disturbs that.
+"""
+
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import common
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+from tqdm import tqdm
+
+import gpn_ops
+from gpn_ops import reference
+
+ROOT = Path(__file__).resolve().parent.parent
+ALGORITHM1_NODES = 1_000
+REFERENCE_NODES = 1_000_000
+
+
+def numpy_and_scipy(row: np.ndarray, col: np.ndarray, scores: np.ndarray, num_nodes: int) -> np.ndarray:
+    """What one writes without this operator: the components, numbered by scipy."""
+    start = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
+    highest = np.maximum.reduceat(scores, start)
+    reaches = np.flatnonzero(scores == np.repeat(highest, np.diff(np.r_[start, row.size])))
+    first = reaches[np.r_[True, row[reaches[1:]] != row[reaches[:-1]]]]
+    chosen = coo_array((np.ones(first.size, np.int8), (row[first], col[first])), shape=(num_nodes, num_nodes))
+    return connected_components(chosen, directed=False)[1]
+
+
+def same_partition(cluster: Tensor, label: np.ndarray) -> bool:
+    """Whether scipy's numbers name the same clusters."""
+    _, first = np.unique(label, return_index=True)
+    return bool((cluster.cpu().numpy()[first][label] == cluster.cpu().numpy()).all())
+
+
+class Case:
+    """One graph and every method on it."""
+
+    def __init__(self, num_nodes: int, undirected_edges: int, device: torch.device):
+        self.num_nodes, self.device = num_nodes, device
+        edge_index, scores = common.random_graph(num_nodes, undirected_edges)
+        self.edge_index, self.scores = edge_index.to(device), scores.to(device)
+        self.num_edges = scores.numel()
+        random = torch.Generator().manual_seed(1)
+        order = torch.randperm(self.num_edges, generator=random).to(device)
+        self.shuffled_index = self.edge_index[:, order].contiguous()
+        self.shuffled_scores = self.scores[order].contiguous()
+        self.table = torch.arange(num_nodes, device=device)
+        self.places = torch.randperm(num_nodes, generator=random).to(device)
+        self.gathered = torch.empty_like(self.table)
+
+    def limit(self) -> None:
+        self.edge_index.amax(), self.scores.amax()
+        torch.index_select(self.table, 0, self.places, out=self.gathered)
+
+    def methods(self) -> dict[str, Callable[[], object]]:
+        n = self.num_nodes
+        methods: dict[str, Callable[[], object]] = {
+            "limit": self.limit,
+            "parse": lambda: gpn_ops.parse(self.edge_index, self.scores, n),
+            "unsorted": lambda: gpn_ops.parse(self.shuffled_index, self.shuffled_scores, n),
+        }
+        if self.device.type == "cpu":
+            row, col, scores = self.edge_index[0].numpy(), self.edge_index[1].numpy(), self.scores.numpy()
+            methods["numpy + scipy"] = lambda: numpy_and_scipy(row, col, scores, n)
+        if n <= REFERENCE_NODES:
+            methods["reference"] = lambda: reference.parse(self.edge_index, self.scores, n)
+        if n <= ALGORITHM1_NODES:
+            methods["algorithm 1"] = lambda: reference.algorithm1(self.edge_index, self.scores, n)
+        return methods
+
+    def validate(self) -> None:
+        methods = self.methods()
+        cluster = methods["parse"]()
+        assert torch.equal(methods["unsorted"](), cluster)
+        for name in ("reference", "algorithm 1"):
+            assert name not in methods or torch.equal(methods[name](), cluster), name
+        if "numpy + scipy" in methods:
+            assert same_partition(cluster, methods["numpy + scipy"]())
+
+    def measure(self) -> dict[str, object]:
+        self.validate()
+        runs = common.timed(self.methods(), self.device, seconds=1.0 if self.num_nodes < 5_000_000 else 6.0)
+        scratch = common.peak_bytes(self.methods()["parse"], self.device) - 8 * self.num_nodes
+        return {
+            "num_nodes": self.num_nodes,
+            "num_edges": self.num_edges,
+            "seconds": {name: run._asdict() for name, run in runs.items()},
+            "scratch_bytes_per_node": scratch / self.num_nodes,
+        }
+
+
+def count_instructions(sizes: list[int]) -> dict[int, float]:
+    """Instructions per edge of the CPU kernels on one thread, by size."""
+    if not (shutil.which("valgrind") and shutil.which("cmake")):
+        sys.exit("--instructions needs valgrind and cmake")
+    counts = {}
+    with tempfile.TemporaryDirectory() as folder:
+        build = Path(folder)
+        settings = ["-DGPN_OPS_LIBRARIES=OFF", "-DGPN_OPS_TESTS=ON", "-DCMAKE_BUILD_TYPE=Release"]
+        quiet = {"check": True, "capture_output": True, "text": True}
+        subprocess.run(["cmake", "-S", ROOT, "-B", build, *settings], **quiet)
+        subprocess.run(["cmake", "--build", build, "--target", "count_parse"], **quiet)
+        program = next(build.rglob("count_parse"))
+        for size in tqdm(sizes, desc="counting instructions"):
+            options = [
+                "--tool=callgrind",
+                "--toggle-collect=parse_once",
+                f"--callgrind-out-file={build / 'out'}",
+            ]
+            run = subprocess.run(["valgrind", *options, program, str(size)], **quiet)
+            counts[size] = int(re.search(r"Collected : (\d+)", run.stderr).group(1)) / (4 * size)
+    return counts
+
+
+def main() -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--largest", type=int, default=10_000_000, help="most nodes of a sparse graph")
+    parser.add_argument("--instructions", action="store_true", help="count instructions per edge as well")
+    options = parser.parse_args()
+    device = common.prepare(options)
+    largest = min(options.largest, 100_000) if options.quick else options.largest
+    sizes = [10**power for power in range(3, 8) if 10**power <= largest]
+    cases = [("sparse", n, 2 * n) for n in sizes] + [("dense", 3000, 900_000)]
+
+    results = []
+    for kind, num_nodes, undirected_edges in tqdm(cases, desc="timing"):
+        results.append({"kind": kind, **Case(num_nodes, undirected_edges, device).measure()})
+
+    names = list(dict.fromkeys(itertools.chain.from_iterable(result["seconds"] for result in results)))
+    rows = []
+    for result in results:
+        median = {name: run["median"] for name, run in result["seconds"].items()}
+        rows.append(
+            [
+                f"{result['kind']} {result['num_nodes']:,}",
+                *(f"{1e3 * median[name]:.3g} ms" if name in median else "-" for name in names),
+                f"{median['parse'] / median['limit']:.2f}",
+                f"{median['unsorted'] / median['parse']:.2f}",
+                f"{median['numpy + scipy'] / median['parse']:.1f}" if "numpy + scipy" in median else "-",
+                f"{result['scratch_bytes_per_node']:.1f}",
+            ]
+        )
+    header = [
+        "nodes",
+        *names,
+        "parse / limit",
+        "unsorted / sorted",
+        "numpy + scipy / parse",
+        "scratch B/node",
+    ]
+    print(common.table(header, rows))
+
+    content = {"results": results}
+    if options.instructions:
+        content["instructions_per_edge"] = count_instructions([size for size in sizes if size >= 10_000])
+        print(common.table(["nodes", "instructions / edge"], content["instructions_per_edge"].items()))
+    path = options.output / f"parse_{device.type}.json"
+    common.save(path, device, **content)
+    curves = {
+        name: [
+            (result["num_nodes"], result["seconds"][name]["median"])
+            for result in results
+            if result["kind"] == "sparse" and name in result["seconds"]
+        ]
+        for name in names
+    }
+    title = f"Parsing a sparse graph ({device.type}, {options.threads} threads)"
+    common.plot_loglog(path.with_suffix(""), title, "nodes (2n undirected edges)", "seconds", curves)
+
+
+if __name__ == "__main__":
+    main()
