@@ -1,6 +1,7 @@
 """The operators as typed functions, one subject a file: contract, fake kernels, gradients."""
 
 from ..reference.pooling import Coarse, Mask, Undirected
+from . import _plain  # noqa: F401
 from .coarsening import coarsen
 from .masking import mask
 from .parsing import components, dominant, parse

@@ -1,0 +1,239 @@
+"""coarsen: against S^T A S, scipy, PyG's coalesce and the reference."""
+
+import clustered
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from torch.library import opcheck
+
+import gpn_ops
+from gpn_ops import reference
+from gpn_ops.ops import _plain
+
+LOOPS = pytest.mark.parametrize("self_loops", [False, True], ids=["dropped", "self_loops"])
+
+
+def dense(coarse, num_clusters):
+    """The matrix of a coarse graph; a coarse edge that is there twice would show as a sum."""
+    return reference.dense_adjacency(coarse.edge_index, num_clusters, coarse.edge_attr)
+
+
+def check_order(edge_index):
+    key = edge_index[0] * (int(edge_index.max()) + 1 if edge_index.numel() else 1) + edge_index[1]
+    assert bool((key[1:] > key[:-1]).all())
+
+
+@LOOPS
+@given(graph=clustered.clustered_graphs())
+def test_equals_dense_formula(self_loops, graph):
+    A = reference.dense_adjacency(graph.edge_index, graph.num_nodes, graph.scores)
+    B = reference.dense_coarsen(A, reference.gen(graph.cluster).double())
+    exists = reference.dense_adjacency(graph.edge_index, graph.num_nodes)
+    exists = reference.dense_coarsen(exists, reference.gen(graph.cluster)) > 0
+    if not self_loops:
+        B.fill_diagonal_(0)
+        exists.fill_diagonal_(False)
+    coarse = gpn_ops.coarsen(graph.edge_index, graph.cluster, graph.scores, self_loops=self_loops)
+    torch.testing.assert_close(dense(coarse, graph.num_clusters), B)
+    # nonzero lists positions by row then column: the order that is promised.
+    assert torch.equal(coarse.edge_index, exists.nonzero().t())
+    for c, node in enumerate(coarse.representative.tolist()):
+        assert node == graph.cluster.tolist().index(c)
+
+
+@LOOPS
+@clustered.REDUCTIONS
+@pytest.mark.parametrize("width", [None, 1, 5])
+@given(graph=clustered.clustered_graphs())
+def test_equals_reference(reduce, self_loops, width, graph):
+    attr = graph.scores if width is None else graph.scores[:, None] * torch.arange(1, width + 1)
+    got = gpn_ops.coarsen(graph.edge_index, graph.cluster, attr, reduce, self_loops)
+    wanted = reference.coarsen(graph.edge_index, graph.cluster, attr, reduce, self_loops)
+    assert torch.equal(got.edge_index, wanted.edge_index)
+    assert torch.equal(got.representative, wanted.representative)
+    torch.testing.assert_close(got.edge_attr, wanted.edge_attr)
+    without = gpn_ops.coarsen(graph.edge_index, graph.cluster, self_loops=self_loops)
+    assert torch.equal(without.edge_index, wanted.edge_index)
+    assert without.edge_attr is None
+
+
+# Few clusters: many edges become one. Many: buckets and digits of the sort come into play.
+SIZES = pytest.mark.parametrize(
+    ("num_nodes", "num_edges", "num_clusters"),
+    [(1000, 200_000, 1), (1000, 200_000, 40), (100_000, 300_000, 30_000), (200_000, 50_000, 200_000)],
+)
+
+
+@SIZES
+@LOOPS
+def test_larger_graphs_equal_scipy_and_pyg(device, num_nodes, num_edges, num_clusters, self_loops):
+    graph = clustered.random_clustered(num_nodes, num_edges, num_clusters)
+    weight = torch.ones(num_edges, dtype=torch.float64)
+    there = graph.to(device)
+    coarse = gpn_ops.coarsen(there.edge_index, there.cluster, weight.to(device), self_loops=self_loops)
+    check_order(coarse.edge_index)
+
+    row, col = graph.cluster[graph.edge_index]
+    kept = (row != col) | self_loops
+    row, col, weight = row[kept], col[kept], weight[kept]
+    matrix = scipy.sparse.coo_matrix((weight, (row, col)), (num_clusters, num_clusters)).tocsr()
+    matrix.sort_indices()
+    matrix = matrix.tocoo()
+    assert coarse.edge_index.tolist() == [matrix.row.tolist(), matrix.col.tolist()]
+    assert coarse.edge_attr.tolist() == matrix.data.tolist()
+
+    utils = pytest.importorskip("torch_geometric.utils")
+    edge_index, attr = utils.coalesce(torch.stack([row, col]), weight, num_nodes=num_clusters)
+    assert torch.equal(coarse.edge_index.cpu(), edge_index)
+    assert torch.equal(coarse.edge_attr.cpu(), attr)
+
+
+def test_hub(device):
+    """All edges in one row: one bucket of the sort holds them all."""
+    col = torch.arange(100_000).flip(0)
+    edge_index = torch.stack([torch.zeros_like(col), col]).to(device)
+    coarse = gpn_ops.coarsen(edge_index, torch.arange(100_000, device=device), self_loops=True)
+    assert torch.equal(coarse.edge_index.cpu(), torch.stack([torch.zeros_like(col), torch.arange(100_000)]))
+
+
+@clustered.EVERY_DTYPE
+@clustered.REDUCTIONS
+def test_dtypes(device, dtype, reduce):
+    graph = clustered.random_clustered(50, 400, 6).to(device)
+    attr = graph.scores.to(dtype)
+    got = gpn_ops.coarsen(graph.edge_index.int(), graph.cluster, attr, reduce).edge_attr
+    wanted = reference.coarsen(graph.edge_index, graph.cluster, attr.double(), reduce).edge_attr
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, wanted.to(dtype))
+
+
+def test_representative_gives_the_batch(device):
+    batch = torch.tensor([0, 0, 0, 1, 1, 3], device=device)
+    cluster = torch.tensor([0, 1, 0, 2, 2, 3], device=device)
+    coarse = gpn_ops.coarsen(torch.zeros(2, 0, dtype=torch.int64, device=device), cluster)
+    assert batch[coarse.representative].tolist() == [0, 0, 1, 3]
+
+
+@pytest.mark.parametrize("num_nodes", [0, 3])
+def test_no_edges(device, num_nodes):
+    edge_index = torch.zeros(2, 0, dtype=torch.int64, device=device)
+    cluster = torch.arange(num_nodes, device=device)
+    for attr in (None, torch.zeros(0, 4, device=device)):
+        coarse = gpn_ops.coarsen(edge_index, cluster, attr)
+        assert coarse.edge_index.shape == (2, 0)
+        assert coarse.representative.tolist() == list(range(num_nodes))
+    assert coarse.edge_attr.shape == (0, 4)
+
+
+def test_arguments_of_any_layout(device):
+    graph = clustered.random_clustered(50, 300, 8).to(device)
+    attr = torch.randn(300, 3, device=device)
+    wanted = gpn_ops.coarsen(graph.edge_index, graph.cluster, attr)
+    spread = torch.stack([graph.cluster, graph.cluster], dim=1)[:, 0]
+    for edge_index in (graph.edge_index.t().contiguous().t(), graph.edge_index.int()):
+        got = gpn_ops.coarsen(edge_index, spread, attr.t().contiguous().t())
+        assert all(map(torch.equal, got, wanted))
+
+
+def test_thread_count_does_not_matter():
+    graph = clustered.random_clustered(60_000, 200_000, 9_000)
+    attr = torch.randn(200_000, 3)
+    clustered.same_bits_for_any_thread_count(
+        lambda: [*gpn_ops.coarsen(graph.edge_index, graph.cluster, attr)]
+    )
+
+
+@LOOPS
+@clustered.REDUCTIONS
+def test_gradcheck(device, reduce, self_loops):
+    graph = clustered.random_clustered(12, 40, 4).to(device)
+    attr = torch.randn(40, 2, dtype=torch.float64, device=device, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda a: gpn_ops.coarsen(graph.edge_index, graph.cluster, a, reduce, self_loops).edge_attr, attr
+    )
+
+
+@pytest.mark.parametrize("with_slot", [False, True])
+@LOOPS
+def test_opcheck(device, self_loops, with_slot):
+    graph = clustered.random_clustered(20, 60, 5).to(device)
+    opcheck(torch.ops.gpn.coarsen, (graph.edge_index, graph.cluster, self_loops, with_slot))
+
+
+def test_compile(device):
+    lists = []
+    for seed, size in enumerate((20, 31, 47)):
+        graph = clustered.random_clustered(size, 3 * size, size // 3, seed).to(device)
+        lists.append((graph.edge_index, graph.cluster, graph.scores))
+    clustered.check_compiled(gpn_ops.coarsen, lists, differentiable=2)
+
+
+@LOOPS
+@given(graph=clustered.clustered_graphs())
+def test_plain_pytorch(self_loops, graph):
+    """What a device without a kernel runs."""
+    if graph.num_nodes == 0:
+        return
+    got = _plain.coarsen(graph.edge_index, graph.cluster, self_loops, True)
+    wanted = torch.ops.gpn.coarsen(graph.edge_index, graph.cluster, self_loops, True)
+    assert all(map(torch.equal, got, wanted))
+
+
+EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
+CLUSTER = torch.tensor([0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("replaced", "message"),
+    [
+        ({"edge_index": EDGES.float()}, "edge_index: expected an int64 or int32 tensor, got float32"),
+        ({"edge_index": EDGES[0]}, "edge_index: expected shape [2, num_edges], got [3]"),
+        ({"cluster": CLUSTER.int()}, "cluster: expected an int64 tensor, got int32"),
+        ({"cluster": CLUSTER[None]}, "cluster: expected shape [num_nodes], got [1, 3]"),
+        (
+            {"edge_attr": torch.ones(3, dtype=torch.int64)},
+            "edge_attr: expected a float32, float64, float16 or bfloat16 tensor, got int64",
+        ),
+        (
+            {"edge_attr": torch.ones(4, 2)},
+            "edge_attr: expected shape [num_edges, ...] = [3, ...], got [4, 2]",
+        ),
+        (
+            {"edge_attr": torch.ones(3), "reduce": "prod"},
+            "reduce: expected 'sum', 'mean' or 'max', got 'prod'",
+        ),
+    ],
+)
+def test_bad_metadata(device, replaced, message):
+    arguments = {"edge_index": EDGES, "cluster": CLUSTER, **replaced}
+    on_device = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+    clustered.refused(gpn_ops.coarsen, message, **on_device)
+
+
+@pytest.mark.parametrize(
+    ("edges", "cluster", "message"),
+    [
+        (
+            [[0, 1, 3], [1, 2, 0]],
+            [0, 1, 1],
+            "edge_index: expected node ids from 0 to num_nodes - 1 = 2, got 3 at edge_index[0, 2]",
+        ),
+        (
+            [[0, 1, 2], [1, -1, 0]],
+            [0, 1, 1],
+            "edge_index: expected node ids from 0 to num_nodes - 1 = 2, got -1 at edge_index[1, 1]",
+        ),
+        (
+            [[0], [1]],
+            [0, -1, 1],
+            "cluster: expected ids from 0 to num_nodes - 1 = 2, got -1 at cluster[1]",
+        ),
+        ([[0], [1]], [0, 3, 1], "cluster: expected ids from 0 to num_nodes - 1 = 2, got 3 at cluster[1]"),
+        ([[0], [1]], [0, 2, 0], "cluster: expected every id from 0 to 2, got no node with id 1"),
+        ([[0], [0]], [], "edge_index: expected no edges because num_nodes is 0, got 1 edges"),
+    ],
+)
+def test_bad_values(edges, cluster, message):
+    """On CUDA these trip device-side assertions."""
+    clustered.refused(gpn_ops.coarsen, message, torch.tensor(edges), torch.tensor(cluster, dtype=torch.int64))
