@@ -22,15 +22,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what the other device runs; a test without a device belongs to the CPU."""
+    """Deselect what the other device runs; a test without a device belongs to the CPU.
+
+    A ``gpu`` (tests/test_cuda.py) is CUDA, or a stand-in on the CPU.
+    """
     wanted = config.getoption("--device")
     if wanted == "all":
         return
 
     def device_of(item: pytest.Item) -> str:
-        if "device" in getattr(item, "fixturenames", ()):
-            return item.callspec.params["device"]
-        return "cpu"
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        return "cuda" if "cuda" in (params.get("device"), params.get("gpu")) else "cpu"
 
     kept = [item for item in items if device_of(item) == wanted]
     config.hook.pytest_deselected(items=[item for item in items if device_of(item) != wanted])
