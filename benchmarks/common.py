@@ -6,12 +6,16 @@ the device synchronised; figures that are compared come from the same run.
 
 import argparse
 import json
+import math
+import multiprocessing
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +49,18 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for JSON and plots")
     return parser
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """The options of benchmarks that run every point in a process of its own."""
+    parser.add_argument("--memory-limit", type=int, default=12, help="GiB a point may take")
+    parser.add_argument("--time-limit", type=float, default=60, help="seconds a point may take (quick: 4)")
+
+
+def limits(options: argparse.Namespace) -> dict[str, Any]:
+    """What :func:`isolated` takes."""
+    seconds = min(options.time_limit, 4) if options.quick else options.time_limit
+    return {"memory_bytes": options.memory_limit << 30, "seconds": seconds}
 
 
 def prepare(options: argparse.Namespace) -> torch.device:
@@ -142,6 +158,57 @@ def peak_bytes(function: Callable[[], Any], device: torch.device) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------
+# Each point in a process of its own
+# ------------------------------------------------------------------------------------------------------------
+
+OUT_OF_MEMORY = "out of memory"
+OUT_OF_TIME = "out of time"
+
+
+def isolated(measure: Callable[..., Any], *arguments: Any, memory_bytes: int, seconds: float) -> Any:
+    """``measure(*arguments)`` in a process with limits; else OUT_OF_MEMORY, OUT_OF_TIME or the error's text.
+
+    The process is a fork, so it starts at once; this one must not have run anything on a GPU or on several
+    threads before.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+        warnings.simplefilter("ignore")  # of the peers, about their own ways
+        try:
+            sender.send(measure(*arguments))
+        except MemoryError:
+            sender.send(OUT_OF_MEMORY)
+        except RuntimeError as error:
+            text = str(error)
+            lack = "not enough memory" in text or "can't allocate memory" in text or "out of memory" in text
+            sender.send(OUT_OF_MEMORY if lack else f"error: {text.splitlines()[0]}")
+        except Exception as error:
+            sender.send(f"error: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+
+    process = context.Process(target=work, daemon=True)
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv() if receiver.poll(seconds) else OUT_OF_TIME
+    except EOFError:  # killed by the system: nothing else ends a process without a word here
+        return OUT_OF_MEMORY
+    finally:
+        process.kill()
+        process.join()
+
+
+def exponent(points: Sequence[tuple[float, float]]) -> float:
+    """The slope of the log-log fit: how a cost grows with size."""
+    if len(points) < 2:
+        return math.nan
+    x, y = ([math.log(value) for value in values] for values in zip(*points, strict=True))
+    return statistics.linear_regression(x, y).slope
+
+
+# ------------------------------------------------------------------------------------------------------------
 # Saving and showing
 # ------------------------------------------------------------------------------------------------------------
 
@@ -184,6 +251,43 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def curves(results: Iterable[dict[str, Any]], what: str) -> dict[str, list[tuple[float, float]]]:
+    """(nodes, figure) of every method, where it came to an end."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for result in results:
+        if not isinstance(result[what], str):
+            found.setdefault(result["method"], []).append((result["num_nodes"], result[what]))
+    return found
+
+
+def comparison(
+    results: Sequence[dict[str, Any]],
+    what: str,
+    methods: Iterable[Any],
+    properties: Sequence[str],
+    show: Callable[[Any, int], str],
+) -> str:
+    """A Markdown table: a row a method, with its properties, its figure at every size, and how it grows."""
+    sizes = sorted({result["num_nodes"] for result in results})
+    cells = {(result["method"], result["num_nodes"]): result[what] for result in results}
+    grown = curves(results, what)
+
+    def cell(name: str, size: int) -> str:
+        figure = cells.get((name, size))
+        return "-" if figure is None else figure if isinstance(figure, str) else show(figure, size)
+
+    rows = [
+        [
+            method.name,
+            *method.properties(),
+            *(cell(method.name, size) for size in sizes),
+            f"{exponent(grown.get(method.name, [])):.2f}",
+        ]
+        for method in methods
+    ]
+    return table(["method", *properties, *(f"n = {size:,}" for size in sizes), "grows as n^"], rows)
 
 
 def plot_loglog(

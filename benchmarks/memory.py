@@ -1,0 +1,94 @@
+"""Peak memory of one pooling step, ours and others', on growing sparse graphs.
+
+    python benchmarks/memory.py --device cpu|cuda [--backward] [--quick]
+
+Erdos-Renyi graphs with 2n undirected edges, both directions stored, 128 channels. Counted are the bytes that
+the allocator handed out above the inputs, at their peak, exactly: on CUDA its own statistics, on the CPU the
+running sum over its reports to torch's profiler. With --backward the features require a gradient; gradients
+of features and parameters count. Every point runs in its own process; a method that runs out of memory or
+time is marked so and is not tried at larger sizes.
+"""
+
+import argparse
+
+import common
+import torch
+from methods import COLUMNS, METHODS, Method, outputs
+from tqdm import tqdm
+
+CHANNELS = 128
+
+
+def measure(method: Method, num_nodes: int, device: torch.device, backward: bool, threads: int) -> int:
+    """Peak bytes of one step."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    edge_index = common.random_graph(num_nodes, 2 * num_nodes)[0].to(device)
+    x = torch.randn(num_nodes, CHANNELS).to(device)
+    batch = torch.zeros(num_nodes, dtype=torch.int64, device=device)
+    pool = method.make(CHANNELS, num_nodes).to(device)
+
+    def step() -> object:
+        if not backward:
+            with torch.no_grad():
+                return pool(x, edge_index, batch)
+        result = pool(x.requires_grad_(), edge_index, batch)
+        sum(tensor.sum() for tensor in outputs(result)).backward()
+        return result
+
+    return common.peak_bytes(step, device)
+
+
+def known_size(device: torch.device) -> int:
+    """An op of known size: 6 MB at its peak."""
+
+    def op() -> torch.Tensor:
+        first = torch.empty(1_000_000, dtype=torch.float32, device=device)
+        second = torch.empty(500_000, dtype=torch.float32, device=device)
+        del first
+        return second
+
+    return common.peak_bytes(op, device)
+
+
+def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
+    limits = common.limits(options)
+    exact = common.isolated(known_size, device, **{**limits, "seconds": 60})
+    assert exact == 6_000_000, f"the measuring of memory is off: {exact}"
+    largest = 10_000 if options.quick else options.largest
+    sizes = [10**power for power in range(3, 8) if 10**power <= largest]
+    results = []
+    with tqdm(total=len(METHODS) * len(sizes), desc="memory") as progress:
+        for method in METHODS:
+            failed = None
+            for num_nodes in sizes:
+                progress.set_postfix_str(f"{method.name}, {num_nodes:,} nodes")
+                if failed is None and num_nodes <= method.largest:
+                    peak = common.isolated(
+                        measure, method, num_nodes, device, options.backward, options.threads, **limits
+                    )
+                    failed = peak if isinstance(peak, str) else None
+                    results.append({"method": method.name, "num_nodes": num_nodes, "peak": peak})
+                progress.update()
+    return results
+
+
+def main() -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--backward", action="store_true", help="forward and backward, gradients counted")
+    parser.add_argument("--largest", type=int, default=1_000_000, help="most nodes")
+    common.add_limits(parser)
+    options = parser.parse_args()
+    device = common.prepare(options)
+    results = run(options, device)
+    step = "forward and backward" if options.backward else "forward"
+    print(f"\nPeak bytes per node, {step}, {CHANNELS} channels:\n")
+    print(common.comparison(results, "peak", METHODS, COLUMNS, lambda peak, n: f"{peak / n:,.0f}"))
+    path = options.output / f"memory_{'backward' if options.backward else 'forward'}_{device.type}.json"
+    common.save(path, device, channels=CHANNELS, step=step, results=results)
+    title = f"Peak memory of one pooling step ({step}, {device.type})"
+    common.plot_loglog(path, title, "nodes (2n undirected edges)", "bytes", common.curves(results, "peak"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""The pooling methods that are measured beside each other, each from its own library as a user would use it.
+
+A method makes its module for a number of channels and of nodes a graph, and is called with (x, edge_index,
+batch). What it keeps, learns and needs is listed beside it: figures alone would compare unlike things.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import (
+    ASAPooling,
+    ClusterPooling,
+    EdgePooling,
+    GCNConv,
+    SAGPooling,
+    TopKPooling,
+    dense_diff_pool,
+    dense_mincut_pool,
+)
+from torch_geometric.nn.aggr import GraphMultisetTransformer
+from torch_geometric.utils import to_dense_adj, to_dense_batch
+
+from gpn_ops import reference
+from gpn_ops.nn import ParsePooling
+
+Call = Callable[[Tensor, Tensor, Tensor], Any]
+
+
+class WithNetwork(torch.nn.Module):
+    """A convolution whose output the edges are scored on and that is pooled, as in the paper."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv, self.pool = GCNConv(channels, channels), ParsePooling(channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        return self.pool(self.conv(x, edge_index).relu(), edge_index, batch=batch)
+
+
+class LiteralAlgorithm(torch.nn.Module):
+    """The layer as the paper writes it: features gathered to the edges, Algorithm 1 as listed."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.pool = ParsePooling(channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        scorer, sets = self.pool.select.scorer, self.pool.multiset
+        hidden = scorer.norms[0](scorer.lins[0](x[edge_index[0]] * x[edge_index[1]])).relu()
+        scores = scorer.lins[1](hidden).sigmoid().squeeze(1)
+        cluster = reference.algorithm1(edge_index, scores, x.size(0))
+        coarse = reference.coarsen(edge_index, cluster)
+        num_clusters = coarse.representative.numel()
+        sums = reference.reduce(sets.norm1(x + sets.lins1[0](x)), cluster, num_clusters)
+        mask = reference.mask(edge_index, scores, cluster, num_clusters).mask
+        return sets.norm2(sums + sets.lins2[0](sums)) * mask[:, None], coarse.edge_index, cluster
+
+
+class DensePooling(torch.nn.Module):
+    """MinCutPool and DiffPool: half as many clusters as a graph has nodes, a dense adjacency matrix."""
+
+    def __init__(self, channels: int, num_nodes: int, pool: Callable[..., Any]) -> None:
+        super().__init__()
+        self.pool, self.assign = pool, torch.nn.Linear(channels, num_nodes // 2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        dense, mask = to_dense_batch(x, batch)
+        return self.pool(dense, to_dense_adj(edge_index, batch), self.assign(dense), mask)
+
+
+class Multiset(torch.nn.Module):
+    """GMT's read-out: attention between all nodes of a graph and its seeds."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.pool = GraphMultisetTransformer(channels, k=10, heads=4)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        return self.pool(x, batch)
+
+
+class InPyGManner(torch.nn.Module):
+    """Layers that are called as pool(x, edge_index, batch=batch)."""
+
+    def __init__(self, pool: torch.nn.Module) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        return self.pool(x, edge_index, batch=batch)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to pool."""
+
+    name: str
+    make: Callable[[int, int], torch.nn.Module]
+    keeps_all_nodes: bool
+    learns_ratio: bool
+    dense: bool
+    largest: int = 10**9  # nodes; beyond, a point would only ever run out of time
+
+    def properties(self) -> list[str]:
+        flags = (self.keeps_all_nodes, self.learns_ratio, self.dense)
+        return ["yes" if flag else "no" for flag in flags]
+
+
+METHODS = [
+    Method("ParsePooling", lambda c, n: InPyGManner(ParsePooling(c)), True, True, False),
+    Method("GCN + ParsePooling", lambda c, n: WithNetwork(c), True, True, False),
+    Method("Algorithm 1", lambda c, n: LiteralAlgorithm(c), True, True, False, largest=20_000),
+    Method("EdgePooling", lambda c, n: InPyGManner(EdgePooling(c)), True, False, False),
+    Method("ClusterPooling", lambda c, n: InPyGManner(ClusterPooling(c)), True, True, False),
+    Method("TopKPooling", lambda c, n: InPyGManner(TopKPooling(c)), False, False, False),
+    Method("SAGPooling", lambda c, n: InPyGManner(SAGPooling(c)), False, False, False),
+    Method("ASAPooling", lambda c, n: InPyGManner(ASAPooling(c)), False, False, False),
+    Method("MinCutPool", lambda c, n: DensePooling(c, n, dense_mincut_pool), True, False, True),
+    Method("DiffPool", lambda c, n: DensePooling(c, n, dense_diff_pool), True, False, True),
+    Method("GMT", lambda c, n: Multiset(c), True, False, True),
+]
+
+
+def _torch_geometric_pool() -> list[Method]:
+    try:
+        from tgp.poolers import EdgeContractionPooling, GraclusPooling, KMISPooling
+    except ImportError:
+        return []
+
+    class Pooler(torch.nn.Module):
+        def __init__(self, pool: torch.nn.Module) -> None:
+            super().__init__()
+            self.pool = pool
+
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+            return self.pool(x=x, adj=edge_index, batch=batch)
+
+    return [
+        Method("tgp EdgeContraction", lambda c, n: Pooler(EdgeContractionPooling(c)), True, False, False),
+        Method("tgp Graclus", lambda c, n: Pooler(GraclusPooling()), True, False, False),
+        Method("tgp KMIS", lambda c, n: Pooler(KMISPooling(in_channels=c)), False, False, False),
+    ]
+
+
+METHODS += _torch_geometric_pool()
+COLUMNS = ["keeps all nodes", "learns the ratio", "dense"]
+
+
+def outputs(result: Any) -> list[Tensor]:
+    """The tensors of a result that carry a gradient, wherever they stand in it."""
+    if isinstance(result, Tensor):
+        return [result] if result.requires_grad else []
+    if isinstance(result, tuple | list):
+        return [tensor for part in result for tensor in outputs(part)]
+    features = getattr(result, "x", None)
+    return outputs(features) if isinstance(features, Tensor) else []

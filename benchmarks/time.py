@@ -1,0 +1,127 @@
+"""Time of one pooling step, ours and others'.
+
+    python benchmarks/time.py --device cpu|cuda [--backward] [--quick]
+
+Three kinds of input, 128 channels, both directions stored:
+
+  dense batch    10 graphs of n nodes and n^2/10 undirected edges each
+  sparse batch   10 graphs of n nodes and 2n undirected edges each
+  large graph    one graph of n nodes and 2n undirected edges
+
+Warm-up first, then repeated calls with the device synchronised; median and quartiles. Every point runs in its
+own process; a method that runs out of memory or time is marked so and is not tried at larger sizes. Our
+layer's clusters are compared with the plain-PyTorch reference before anything is timed.
+"""
+
+import argparse
+from collections.abc import Callable
+
+import common
+import torch
+from methods import COLUMNS, METHODS, Method, outputs
+from torch import Tensor
+from tqdm import tqdm
+
+from gpn_ops import reference
+from gpn_ops.nn import ParsePooling
+
+CHANNELS = 128
+NUM_GRAPHS = 10
+KINDS: dict[str, tuple[int, Callable[[int], int], tuple[int, ...]]] = {
+    # graphs in the batch, undirected edges of a graph of n nodes, sizes
+    "dense batch": (NUM_GRAPHS, lambda n: n * n // 10, (100, 200, 500, 1000)),
+    "sparse batch": (NUM_GRAPHS, lambda n: 2 * n, (100, 200, 500, 1000)),
+    "large graph": (1, lambda n: 2 * n, (10_000, 100_000, 1_000_000)),
+}
+
+
+def inputs(kind: str, num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """x, edge_index and batch."""
+    num_graphs, num_edges, _ = KINDS[kind]
+    parts = [common.random_graph(num_nodes, num_edges(num_nodes), seed)[0] for seed in range(num_graphs)]
+    edge_index = torch.cat([part + k * num_nodes for k, part in enumerate(parts)], dim=1)
+    x = torch.randn(num_graphs * num_nodes, CHANNELS, generator=torch.Generator().manual_seed(0))
+    batch = torch.arange(num_graphs).repeat_interleave(num_nodes)
+    return x.to(device), edge_index.to(device), batch.to(device)
+
+
+def validate(kind: str, num_nodes: int, device: torch.device) -> bool:
+    """Whether the layer's clusters are those of the reference on its scores."""
+    torch.manual_seed(0)
+    x, edge_index, batch = inputs(kind, num_nodes, device)
+    pool = ParsePooling(CHANNELS).to(device)
+    with torch.no_grad():
+        cluster = pool(x, edge_index, batch=batch).cluster
+        scores = pool.select.scorer(x, edge_index)
+    return torch.equal(cluster, reference.parse(edge_index, scores, x.size(0)))
+
+
+def measure(
+    method: Method, kind: str, num_nodes: int, device: torch.device, backward: bool, threads: int
+) -> common.Timing:
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    x, edge_index, batch = inputs(kind, num_nodes, device)
+    pool = method.make(CHANNELS, num_nodes).to(device)
+
+    def step() -> None:
+        if backward:
+            result = pool(x.requires_grad_(), edge_index, batch)
+            sum(tensor.sum() for tensor in outputs(result)).backward()
+        else:
+            with torch.no_grad():
+                pool(x, edge_index, batch)
+
+    return common.timed({method.name: step}, device)[method.name]
+
+
+def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
+    limits = common.limits(options)
+    for kind, (_, _, sizes) in KINDS.items():
+        same = common.isolated(validate, kind, sizes[0], device, **{**limits, "seconds": 60})
+        assert same is True, f"{kind}: the layer's clusters are not the reference's ({same})"
+    points = []
+    for kind, (_, _, sizes) in KINDS.items():
+        points += [(kind, method, sizes[:1] if options.quick else sizes) for method in METHODS]
+    results = []
+    for kind, method, sizes in (progress := tqdm(points, desc="time")):
+        for num_nodes in sizes:
+            progress.set_postfix_str(f"{kind}, {method.name}, {num_nodes:,} nodes")
+            if num_nodes > method.largest:
+                break
+            arguments = (method, kind, num_nodes, device, options.backward, options.threads)
+            timing = common.isolated(measure, *arguments, **limits)
+            failed = isinstance(timing, str)
+            figures = {} if failed else {"low": timing.low, "high": timing.high}
+            median = timing if failed else timing.median
+            results.append(
+                {"kind": kind, "method": method.name, "num_nodes": num_nodes, "seconds": median, **figures}
+            )
+            if failed:
+                break
+    return results
+
+
+def main() -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--backward", action="store_true", help="forward and backward")
+    common.add_limits(parser)
+    options = parser.parse_args()
+    device = common.prepare(options)
+    results = run(options, device)
+    step = "forward and backward" if options.backward else "forward"
+    path = options.output / f"time_{'backward' if options.backward else 'forward'}_{device.type}.json"
+    for kind in KINDS:
+        part = [result for result in results if result["kind"] == kind]
+        print(f"\nMilliseconds, {step}, {kind}, {CHANNELS} channels:\n")
+        print(
+            common.comparison(part, "seconds", METHODS, COLUMNS, lambda seconds, _: f"{1e3 * seconds:,.3g}")
+        )
+        plot = path.with_name(f"{path.stem}_{kind.replace(' ', '_')}")
+        title = f"Time of one pooling step ({kind}, {step}, {device.type})"
+        common.plot_loglog(plot, title, "nodes a graph", "seconds", common.curves(part, "seconds"))
+    common.save(path, device, channels=CHANNELS, step=step, results=results)
+
+
+if __name__ == "__main__":
+    main()
