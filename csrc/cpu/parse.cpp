@@ -6,31 +6,12 @@
 
 #include <limits>
 
-#include "../checks.h"
 #include "components.h"
 #include "dominant.h"
+#include "torch_threads.h"
 
 namespace gpn::cpu {
 namespace {
-
-struct TorchThreads {
-  // At most one task a thread, and none so small that starting a thread costs more than it saves.
-  int64_t tasks(int64_t size) const {
-    return std::clamp<int64_t>(size / 16384, 1, torch::stable::get_num_threads());
-  }
-
-  template <class F>
-  void operator()(int64_t tasks, const F& f) const {
-    if (tasks == 1) return f(0);
-    torch::stable::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) f(task);
-    });
-  }
-};
-
-Tensor empty_like_on(const Tensor& tensor, int64_t size, ScalarType type) {
-  return torch::stable::new_empty(tensor, {size}, type);
-}
 
 // The largest id plus one; fails on a negative id.
 int64_t count_nodes(const int64_t* row, const int64_t* col, int64_t count) {
@@ -68,19 +49,11 @@ Edges edges_of(const Tensor& readable_edge_index, std::optional<int64_t> num_nod
   return {row, col, count, num_nodes ? *num_nodes : count_nodes(row, col, count)};
 }
 
-// Called when a kernel has met a bad value: finds the first one, ids before scores.
 void report_bad_ids(const Edges& edges) {
-  for (int64_t i = 0; i < edges.count; ++i) {
-    for (int64_t end = 0; end < 2; ++end) {
-      const int64_t id = end ? edges.col[i] : edges.row[i];
-      if (id < 0 || id >= edges.num_nodes) {
-        fail("edge_index: expected node ids from 0 to num_nodes - 1 = ", edges.num_nodes - 1, ", got ", id,
-             " at edge_index[", end, ", ", i, "]");
-      }
-    }
-  }
+  report_bad_ends("edge_index", edges.row, edges.col, edges.count, edges.num_nodes);
 }
 
+// Called when a kernel has met a bad value: names the first one, ids before scores.
 template <class Score>
 [[noreturn]] void report_bad_values(const Edges& edges, const Score* scores) {
   report_bad_ids(edges);

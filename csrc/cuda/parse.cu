@@ -1,45 +1,16 @@
 // gpn::parse, gpn::dominant and gpn::components for CUDA tensors: checks, dtype dispatch, memory, device and
 // stream around dominant.cuh and components.cuh.
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
 #include <torch/headeronly/core/Dispatch_v2.h>
 
 #include <limits>
-#include <vector>
 
-#include "../checks.h"
 #include "components.cuh"
 #include "dominant.cuh"
+#include "torch_device.h"
 
 namespace gpn::cuda {
 namespace {
-
-Tensor empty_like_on(const Tensor& tensor, int64_t size, ScalarType type) {
-  return torch::stable::new_empty(tensor, {size}, type);
-}
-
-// Device memory from torch's allocator. Freed blocks are reused in stream order, so it may go before the
-// kernels have run.
-class Scratch {
- public:
-  explicit Scratch(const Tensor& like) : like_(like) {}
-  void* operator()(int64_t bytes) const {
-    held_.push_back(empty_like_on(like_, bytes, ScalarType::Byte));
-    return held_.back().mutable_data_ptr();
-  }
-
- private:
-  const Tensor& like_;
-  mutable std::vector<Tensor> held_;
-};
-
-Launcher current_launcher(const Tensor& tensor) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
-  return {static_cast<cudaStream_t>(stream)};
-}
 
 // The largest id plus one. The only place of this file that waits for the device.
 int64_t count_nodes(const Launcher& launch, const Tensor& like, const int64_t* row, const int64_t* col,
@@ -57,14 +28,12 @@ int64_t count_nodes(const Launcher& launch, const Tensor& like, const int64_t* r
 }
 
 // What every kernel of this file starts from, after all checks that need no data.
-struct Input {
-  torch::stable::accelerator::DeviceGuard guard;
-  Launcher launch;
+struct Input : OnDevice {
   Tensor edge_index;
   Edges edges;
 
   Input(const Tensor& given, std::optional<int64_t> num_nodes)
-      : guard(given.get_device_index()), launch(current_launcher(given)), edge_index(readable(given)) {
+      : OnDevice(given), edge_index(readable(given)) {
     const int64_t* row = row_of(edge_index);
     const int64_t* col = col_of(edge_index);
     const int64_t count = edge_index.size(1);
