@@ -2,6 +2,7 @@
 
 from . import _library, reference  # noqa: F401
 from ._version import __version__
+from .chunks import parse_chunks
 from .ops import (
     Coarse,
     Mask,
@@ -37,6 +38,7 @@ __all__ = [
     "pair_product",
     "pair_product_backward_",
     "parse",
+    "parse_chunks",
     "reduce",
     "reference",
     "undirected",

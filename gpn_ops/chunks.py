@@ -1,0 +1,133 @@
+"""Parsing edges that do not fit in memory."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from . import _keys
+from ._checks import _name, check_metadata, check_values
+
+# Nodes are merged in tiles that stay in the cache.
+_TILE_BYTES = 4 << 20
+# Chunks are gathered until there are as many edges as nodes, and at least so many: a merge visits every node.
+_LEAST_EDGES = 1 << 16
+
+
+def parse_chunks(chunks: Iterable[tuple[Tensor, Tensor]], num_nodes: int) -> Tensor:
+    r"""Parses a graph whose edges arrive in chunks: from a generator, from memory-mapped files, from a
+    network.
+
+    The result has the bits of :func:`~gpn_ops.parse` on all chunks put together. Memory is :math:`O(n)` and
+    does not depend on the number of edges; time is linear in :math:`n` and in the edges, however small the
+    chunks are.
+
+    Args:
+        chunks (iterable): Pairs of ``edge_index`` and ``scores`` as :func:`~gpn_ops.parse` takes them, all on
+            one device and with one dtype of scores. Their order is that of the edges: among equal scores the
+            first edge wins. Once the next chunk is asked for, a chunk is not looked at again, so its memory
+            may be reused.
+        num_nodes (int): The number of nodes :math:`n`.
+
+    Returns:
+        torch.Tensor: The cluster of every node, int64 :math:`[n]`, on the device of the chunks.
+
+    Raises:
+        RuntimeError: As :func:`~gpn_ops.parse`, with the number of the chunk, counted from 0, before the
+            text, and positions counted from the beginning of that chunk. Errors in values may be raised only
+            after further chunks have been asked for.
+
+    Example:
+        >>> import torch
+        >>> import gpn_ops
+        >>> def read():  # a path of 4 nodes
+        ...     yield torch.tensor([[0, 1, 1], [1, 0, 2]]), torch.tensor([0.9, 0.9, 0.1])
+        ...     yield torch.tensor([[2, 2, 3], [1, 3, 2]]), torch.tensor([0.1, 0.8, 0.8])
+        >>> gpn_ops.parse_chunks(read(), num_nodes=4)
+        tensor([0, 0, 1, 1])
+    """
+    num_nodes = _keys.count("num_nodes", num_nodes)
+    best: _Best | None = None
+    for number, (edge_index, scores) in enumerate(chunks):
+        try:
+            check_metadata(edge_index, scores, num_nodes)
+            if best is None:
+                best = _Best(num_nodes, edge_index.device, scores.dtype)
+            best.check(edge_index, scores)
+        except RuntimeError as error:
+            raise RuntimeError(f"chunk {number}: {error}") from None
+        best.add(number, edge_index, scores.detach())
+    if best is None:
+        return torch.arange(num_nodes)
+    return best.components()
+
+
+class _Best:
+    """The best edge of every node so far, and the edges that wait to be compared with it."""
+
+    def __init__(self, num_nodes: int, device: torch.device, dtype: torch.dtype):
+        self.num_nodes, self.device, self.dtype = num_nodes, device, dtype
+        code = _keys.code_dtype(dtype)
+        self.code = torch.full((num_nodes,), _keys.no_edge(code), dtype=code, device=device)
+        self.choices = _keys.self_choices(num_nodes, device)
+        self.room = max(num_nodes, _LEAST_EDGES)
+        self.waiting: list[tuple[int, int]] = []  # number of the chunk, where its edges end
+        self.waiting_edges: Tensor | None = None
+        self.waiting_scores: Tensor | None = None
+
+    def check(self, edge_index: Tensor, scores: Tensor) -> None:
+        if scores.dtype != self.dtype:
+            raise RuntimeError(
+                f"scores: expected {_name(self.dtype)} as in chunk 0, got {_name(scores.dtype)}"
+            )
+        if edge_index.device != self.device:
+            raise RuntimeError(
+                f"edge_index: expected on the device of chunk 0 ({self.device}), got {edge_index.device}"
+            )
+
+    def add(self, number: int, edge_index: Tensor, scores: Tensor) -> None:
+        count = scores.numel()
+        end = self.waiting[-1][1] if self.waiting else 0
+        if end + count > self.room:
+            self.flush()
+            end = 0
+        if count >= self.room:
+            self.merge([(number, count)], edge_index, scores)
+            return
+        if self.waiting_edges is None or self.waiting_scores is None:
+            self.waiting_edges = torch.empty(2, self.room, dtype=torch.int64, device=self.device)
+            self.waiting_scores = torch.empty(self.room, dtype=self.dtype, device=self.device)
+        self.waiting_edges[:, end : end + count] = edge_index
+        self.waiting_scores[end : end + count] = scores
+        self.waiting.append((number, end + count))
+
+    def flush(self) -> None:
+        if self.waiting and self.waiting_edges is not None and self.waiting_scores is not None:
+            end = self.waiting[-1][1]
+            self.merge(self.waiting, self.waiting_edges[:, :end], self.waiting_scores[:end])
+            self.waiting = []
+
+    def merge(self, chunks: list[tuple[int, int]], edge_index: Tensor, scores: Tensor) -> None:
+        """Compare these edges, of the chunks with these numbers and ends, with the best so far."""
+        try:
+            dominant = torch.ops.gpn.dominant(edge_index, scores, self.num_nodes)
+        except RuntimeError:
+            begin = 0
+            for number, end in chunks:
+                try:
+                    check_values(edge_index[:, begin:end], scores[begin:end], self.num_nodes)
+                except RuntimeError as error:
+                    raise RuntimeError(f"chunk {number}: {error}") from None
+                begin = end
+            raise
+        for node in _keys.tiles(self.num_nodes, _TILE_BYTES):
+            code, column, _ = _keys.best_of_part(edge_index, scores, dominant, node)
+            # Strictly: among equal scores the earlier chunk has the lower edge ids.
+            better = code > self.code[node]
+            torch.maximum(code, self.code[node], out=self.code[node])
+            torch.where(better, column, self.choices[1, node], out=self.choices[1, node])
+
+    def components(self) -> Tensor:
+        self.flush()
+        self.waiting_edges = self.waiting_scores = None
+        return torch.ops.gpn.components(self.choices, self.num_nodes)

@@ -1,0 +1,332 @@
+"""Parsing and coarsening a graph whose edges are sharded over the processes of ``torch.distributed``.
+
+Every rank holds a shard of the edges, with global node ids, and :math:`O(n)` memory; edges are never
+gathered. All functions are collective: every rank of the group calls them, with arguments that fit together.
+Before any data is exchanged the ranks tell each other whether they got through their own part and with what
+arguments, so bad input on one rank is an error on all of them, with the same text.
+
+A rank that is lost in the middle is noticed by the backend: gloo's neighbours of that rank fail at once,
+and everybody else as soon as these end or the timeout of the group has passed (``init_process_group(timeout=
+...)``).
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import _keys
+from ._checks import _name
+from ._pooling_checks import (
+    check_coarsen,
+    check_device,
+    check_floating,
+    check_reduction,
+    check_shape,
+    sum_dtype,
+)
+from .ops import cluster_sizes
+from .ops import reduce as _reduce
+from .reference.pooling import Coarse
+
+__all__ = ["coarsen", "parse"]
+
+Local = TypeVar("Local")
+
+_INT32_CLAIMS = 2**31  # fewer claims than this are exchanged in 4 bytes each
+
+
+def parse(
+    edge_index: Tensor,
+    scores: Tensor,
+    num_nodes: int,
+    group: "dist.ProcessGroup | None" = None,
+    chunk_bytes: int = 64 << 20,
+) -> Tensor:
+    r"""Parses a graph whose edges are sharded over the ranks of a group.
+
+    The result, on every rank, has the bits of :func:`gpn_ops.parse` on the shards put together in rank order.
+
+    Each rank finds its own best edge of every node. One maximum over the ranks settles the scores; a second
+    one, over the rank and the column of those who reach it, settles ties (the lowest rank has the lowest edge
+    ids) and tells everyone the column. These two all-reduces carry 8 to 16 bytes a node. The components of
+    the choices are then found on every rank alike.
+
+    Args:
+        edge_index (torch.Tensor): The edges of this rank, int64 or int32 :math:`[2, m_r]`, with global node
+            ids, in any order; any distribution over the ranks is legal, empty shards included. On a device
+            that the group's backend serves: the CPU for gloo, CUDA for NCCL.
+        scores (torch.Tensor): Their scores :math:`[m_r]`, of the same dtype on all ranks.
+        num_nodes (int): The number of nodes :math:`n` of the whole graph.
+        group (ProcessGroup, optional): The processes that take part. (default: all)
+        chunk_bytes (int, optional): How much memory the exchange may take beside the :math:`O(n)` tensors,
+            which take :math:`28n` bytes at most with the result (:math:`32n` past :math:`2^{31}` nodes). What
+            the backend allocates comes on top, for messages of at most an eighth of this. The same on all
+            ranks. (default: 64 MiB)
+
+    Returns:
+        torch.Tensor: The cluster of every node, int64 :math:`[n]`, the same on every rank.
+
+    Raises:
+        RuntimeError: On all ranks, naming the rank at fault and its message, if an argument is wrong on any
+            rank (see :func:`gpn_ops.parse`) or if the ranks disagree about ``num_nodes``, the dtype of the
+            scores or ``chunk_bytes``. Also if ``torch.distributed`` is not initialised, if this process is
+            not in the group, or if another rank is lost.
+
+    Example:
+        >>> import tempfile, torch, torch.distributed as dist
+        >>> import gpn_ops.distributed
+        >>> store = dist.FileStore(tempfile.mktemp(), 1)
+        >>> dist.init_process_group("gloo", store=store, rank=0, world_size=1)  # torchrun: no arguments
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])  # this rank's edges
+        >>> scores = torch.tensor([0.9, 0.9, 0.1, 0.1, 0.8, 0.8])
+        >>> gpn_ops.distributed.parse(edge_index, scores, num_nodes=4)
+        tensor([0, 0, 1, 1])
+        >>> dist.destroy_process_group()
+    """
+    ranks = _Ranks("parse", group)
+
+    def local() -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
+        # All memory of size n is taken here, where a failure is still everybody's.
+        facts: dict[str, Any] = {
+            "num_nodes": _keys.count("num_nodes", num_nodes),
+            "chunk_bytes": _keys.count("chunk_bytes", chunk_bytes),
+        }
+        dominant = torch.ops.gpn.dominant(edge_index, scores, num_nodes)
+        ranks.check_device("edge_index", edge_index)
+        facts["dtype of scores"] = _name(scores.dtype)
+        return facts, (dominant, _keys.self_choices(num_nodes, edge_index.device))
+
+    dominant, choices = ranks.agree(local)
+
+    # A claim: the rank, the lowest one highest, above the column.
+    column_bits = max(num_nodes - 1, 0).bit_length()
+    columns = (1 << column_bits) - 1
+    claim_dtype = torch.int32 if (ranks.size << column_bits) <= _INT32_CLAIMS else torch.int64
+    above = (ranks.size - 1 - ranks.rank) << column_bits
+
+    for node in _keys.tiles(num_nodes, chunk_bytes):
+        code, column, has_edge = _keys.best_of_part(edge_index, scores, dominant, node)
+        highest = code.clone()
+        ranks.maximum_(highest)
+        claim = column.bitwise_or_(above).masked_fill_(~has_edge.logical_and_(code == highest), -1)
+        claim = claim.to(claim_dtype)
+        ranks.maximum_(claim)
+        chosen = (claim & columns).to(torch.int64)
+        torch.where(claim >= 0, chosen, choices[1, node], out=choices[1, node])
+    del dominant
+    return torch.ops.gpn.components(choices, num_nodes)
+
+
+def coarsen(
+    edge_index: Tensor,
+    cluster: Tensor,
+    edge_attr: Tensor | None = None,
+    reduce: str = "sum",
+    self_loops: bool = False,
+    group: "dist.ProcessGroup | None" = None,
+) -> Coarse:
+    r"""The graph between clusters, of a graph whose edges are sharded over the ranks of a group.
+
+    Each rank coarsens its own shard; every coarse edge then goes to the rank that owns its row, which joins
+    those that came from several ranks. Of :math:`c` clusters, rank :math:`r` of :math:`R` owns the rows from
+    :math:`\lfloor rc/R \rfloor` up to :math:`\lfloor (r+1)c/R \rfloor`. So the results of all ranks, put
+    together in rank order, are the result of :func:`gpn_ops.coarsen` on the shards put together in rank
+    order, and are a sharding that :func:`parse` takes for the next level.
+
+    The edges and the maxima have the same bits. A sum is the sum, in rank order, of the sums of the ranks,
+    each in the order of its edges: reproducible, and equal up to rounding to the sum in the order of all
+    edges. Half precision is summed in float32 and rounded once, on the owner; a mean is the sum divided by
+    the number of edges.
+
+    Args:
+        edge_index (torch.Tensor): The edges of this rank, int64 or int32 :math:`[2, m_r]`, with global node
+            ids, in any order.
+        cluster (torch.Tensor): The cluster of every node of the whole graph, int64 :math:`[n]`, the same on
+            all ranks (as :func:`parse` returns it).
+        edge_attr (torch.Tensor, optional): Weights or attributes of the edges of this rank,
+            :math:`[m_r, \ldots]`. (default: :obj:`None`)
+        reduce (str, optional): :obj:`"sum"`, :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
+        self_loops (bool, optional): If :obj:`True`, the edges inside a cluster are kept as its self-loop.
+            (default: :obj:`False`)
+        group (ProcessGroup, optional): The processes that take part. (default: all)
+
+    Returns:
+        Coarse: ``edge_index`` (with global coarse ids) and ``edge_attr`` of the rows that this rank owns, and
+        ``representative`` of all clusters. ``edge_attr`` is differentiable: the backward pass is collective
+        too, so either all ranks run it or none.
+
+    Raises:
+        RuntimeError: As :func:`parse`; the ranks have to agree about ``cluster`` (size, number of clusters
+            and sum are compared), about ``edge_attr`` but for its first size, and about the options.
+
+    Example:
+        >>> import tempfile, torch, torch.distributed as dist
+        >>> import gpn_ops.distributed
+        >>> store = dist.FileStore(tempfile.mktemp(), 1)
+        >>> dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+        >>> gpn_ops.distributed.coarsen(edge_index, torch.tensor([0, 0, 1, 1]), torch.ones(6)).edge_attr
+        tensor([1., 1.])
+        >>> dist.destroy_process_group()
+    """
+    ranks = _Ranks("coarsen", group)
+
+    def local() -> tuple[dict[str, Any], tuple[Tensor, Tensor | None, Tensor | None, Tensor]]:
+        check_coarsen(edge_index, cluster)
+        ranks.check_device("edge_index", edge_index)
+        check_reduction(reduce)
+        facts = {
+            "cluster": list(cluster.shape),
+            "reduce": reduce,
+            "self_loops": self_loops,
+            "edge_attr": None,
+        }
+        if edge_attr is not None:
+            check_floating("edge_attr", edge_attr)
+            check_shape("edge_attr", edge_attr, ("num_edges", edge_index.size(1)), ("...", None))
+            check_device("edge_attr", edge_attr, "edge_index", edge_index)
+            facts["edge_attr"] = f"{_name(edge_attr.dtype)} {['num_edges', *edge_attr.shape[1:]]}"
+            facts["edge_attr.requires_grad"] = edge_attr.requires_grad and torch.is_grad_enabled()
+        edges, slot, representative = torch.ops.gpn.coarsen(
+            edge_index, cluster, self_loops, edge_attr is not None
+        )
+        facts["number of clusters"] = representative.numel()
+        facts["sum of cluster"] = int(cluster.sum())
+        if edge_attr is None:
+            return facts, (edges, None, None, representative)
+        values = edge_attr if reduce == "max" else edge_attr.to(sum_dtype(edge_attr))
+        values = _reduce(values, slot, edges.size(1), "max" if reduce == "max" else "sum")
+        sizes = cluster_sizes(slot, edges.size(1)) if reduce == "mean" else None
+        return facts, (edges, values, sizes, representative)
+
+    edges, values, sizes, representative = ranks.agree(local)
+
+    num_clusters = representative.numel()
+    first_rows = [r * num_clusters // ranks.size for r in range(ranks.size + 1)]
+    # The edges are sorted by row: what goes to an owner is a slice.
+    cuts = torch.searchsorted(edges[0].contiguous(), edges.new_tensor(first_rows))
+    sizes_sent = cuts.diff()
+    one_each = [1] * ranks.size
+    received = ranks.exchange(sizes_sent, one_each, one_each).tolist()
+    sent = sizes_sent.tolist()
+
+    pieces = ranks.exchange(edges.t().contiguous(), sent, received)
+    # Clusters of one node each: what is left is to sort and to drop duplicates.
+    identity = torch.arange(num_clusters, device=cluster.device)
+    edges, slot, _ = torch.ops.gpn.coarsen(pieces.t(), identity, True, values is not None)
+    if edge_attr is None or values is None:
+        return Coarse(edges, None, representative)
+    values = _Exchange.apply(values, ranks, sent, received)
+    values = _reduce(values, slot, edges.size(1), "max" if reduce == "max" else "sum")
+    if sizes is not None:
+        sizes = ranks.exchange(sizes, sent, received)
+        size = sizes.new_zeros(edges.size(1)).index_add_(0, slot, sizes)
+        values = values / size.view(-1, *[1] * (values.dim() - 1))
+    return Coarse(edges, values.to(edge_attr.dtype), representative)
+
+
+class _Exchange(torch.autograd.Function):
+    """Rows to their owners; gradients back to where the rows came from."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, ranks: "_Ranks", sent: list[int], received: list[int]) -> Tensor:
+        ctx.ranks, ctx.sent, ctx.received = ranks, sent, received
+        return ranks.exchange(values, sent, received)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.ranks.exchange(grad, ctx.received, ctx.sent), None, None, None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The group
+# ------------------------------------------------------------------------------------------------------------
+
+_FACTS_BYTES = 4096  # what a rank says of itself, padded with spaces
+_MESSAGE_LENGTH = 400  # of an error; escaped, it still fits
+
+
+class _Ranks:
+    """The processes that take part in one call, and the collectives it needs."""
+
+    def __init__(self, call: str, group: "dist.ProcessGroup | None"):
+        self.call, self.group = call, group
+        if not dist.is_available():
+            self.fail("torch.distributed is not available in this build of torch")
+        if not dist.is_initialized():
+            self.fail("torch.distributed is not initialised: call torch.distributed.init_process_group first")
+        self.rank = dist.get_rank(group)
+        if self.rank < 0:
+            self.fail("this process is not in the group")
+        self.size = dist.get_world_size(group)
+        # As 'cpu:gloo,cuda:nccl'.
+        self.devices = [part.split(":")[0] for part in dist.get_backend_config(group).split(",")]
+
+    def fail(self, message: str, cause: Exception | None = None) -> NoReturn:
+        raise RuntimeError(f"gpn_ops.distributed.{self.call}: {message}") from cause
+
+    def check_device(self, name: str, tensor: Tensor) -> None:
+        if tensor.device.type not in self.devices:
+            raise RuntimeError(
+                f"{name}: expected on a device that the group's backend serves ({', '.join(self.devices)}), "
+                f"got {tensor.device}"
+            )
+
+    def agree(self, local: Callable[[], tuple[dict[str, Any], Local]]) -> Local:
+        """Run what needs no exchange, and return its result if it succeeded on all ranks with equal facts.
+
+        Else all ranks raise the same text.
+        """
+        failure: Exception | None = None
+        try:
+            facts, result = local()
+        except Exception as error:
+            failure = error
+            kind = "" if type(error) is RuntimeError else f"{type(error).__name__}: "
+            text = f"{kind}{error}".partition("\n")[0][:_MESSAGE_LENGTH]
+            facts = {"error": text.encode("ascii", "replace").decode()}
+        everyone = self.gather({"call": self.call, **facts})
+        errors = [f"rank {rank}: {said['error']}" for rank, said in enumerate(everyone) if "error" in said]
+        if errors:
+            self.fail("; ".join(errors), failure)
+        for name in dict.fromkeys(name for said in everyone for name in said):
+            values = [said.get(name) for said in everyone]
+            for rank, value in enumerate(values):
+                if value != values[0]:
+                    self.fail(
+                        f"{name}: expected the same on all ranks, got {values[0]} on rank 0 "
+                        f"and {value} on rank {rank}"
+                    )
+        return result
+
+    def gather(self, facts: dict[str, Any]) -> list[dict[str, Any]]:
+        """What every rank says, by rank."""
+        text = json.dumps(facts).encode().ljust(_FACTS_BYTES)
+        device = (
+            "cpu" if "cpu" in self.devices else torch.device(self.devices[0], torch.cuda.current_device())
+        )
+        said = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(device)
+        everyone = [torch.empty_like(said) for _ in range(self.size)]
+        self._collective(dist.all_gather, everyone, said)
+        return [json.loads(bytes(one.tolist())) for one in everyone]
+
+    def maximum_(self, tensor: Tensor) -> None:
+        """The elementwise maximum over the ranks, in place."""
+        self._collective(dist.all_reduce, tensor, op=dist.ReduceOp.MAX)
+
+    def exchange(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
+        """The first sent[0] rows to rank 0, the next sent[1] to rank 1, ...; what comes, in rank order."""
+        result = rows.new_empty(sum(received), *rows.shape[1:])
+        self._collective(dist.all_to_all_single, result, rows.contiguous(), received, sent)
+        return result
+
+    def _collective(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        try:
+            function(*arguments, group=self.group, **options)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            self.fail(f"rank {self.rank} lost contact with another rank of the group: {reason}", error)
