@@ -10,6 +10,7 @@ time is marked so and is not tried at larger sizes.
 """
 
 import argparse
+from typing import Any
 
 import common
 import torch
@@ -73,6 +74,34 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
     return results
 
 
+NOTES = """\
+Our layer holds tiles of edges and nodes instead of a row of features per edge, so its peak is what comes
+out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part."""
+
+
+def highlights(content: dict[str, Any]) -> list[list[str]]:
+    """What README.md shows."""
+    peak = {
+        result["method"]: result["peak"] for result in content["results"] if result["num_nodes"] == 100_000
+    }
+    title = f"`ParsePooling`, 10^5 nodes, {content['step']}: peak memory / that of"
+    peers = ("TopKPooling", "EdgePooling", "ASAPooling")
+    return [
+        [f"{title} {peer}", f"{peak['ParsePooling'] / peak[peer]:.2f}"]
+        for peer in peers
+        if not isinstance(peak.get(peer), str | None)
+    ]
+
+
+def report(content: dict[str, Any]) -> str:
+    """The table, in Markdown."""
+    title = f"Peak bytes per node, {content['step']}, {content['channels']} channels:"
+    cells = common.comparison(
+        content["results"], "peak", METHODS, COLUMNS, lambda peak, n: f"{peak / n:,.0f}"
+    )
+    return f"{title}\n\n{cells}"
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--backward", action="store_true", help="forward and backward, gradients counted")
@@ -80,14 +109,14 @@ def main() -> None:
     common.add_limits(parser)
     options = parser.parse_args()
     device = common.prepare(options)
-    results = run(options, device)
     step = "forward and backward" if options.backward else "forward"
-    print(f"\nPeak bytes per node, {step}, {CHANNELS} channels:\n")
-    print(common.comparison(results, "peak", METHODS, COLUMNS, lambda peak, n: f"{peak / n:,.0f}"))
+    content = {"channels": CHANNELS, "step": step, "results": run(options, device)}
+    print("\n" + report(content))
     path = options.output / f"memory_{'backward' if options.backward else 'forward'}_{device.type}.json"
-    common.save(path, device, channels=CHANNELS, step=step, results=results)
+    common.save(path, device, **content)
     title = f"Peak memory of one pooling step ({step}, {device.type})"
-    common.plot_loglog(path, title, "nodes (2n undirected edges)", "bytes", common.curves(results, "peak"))
+    curves = common.curves(content["results"], "peak")
+    common.plot_loglog(path, title, "nodes (2n undirected edges)", "bytes", curves)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ layer's clusters are compared with the plain-PyTorch reference before anything i
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 import common
 import torch
@@ -102,25 +103,41 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
     return results
 
 
+NOTES = """\
+Methods differ in what they do for their time: see the columns. TopKPooling and SAGPooling score nodes, of
+which there are fewer than edges, and drop half of them. Ours spends most of its time in the matrix products
+of the edge scorer."""
+
+
+def report(content: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    parts = []
+    for kind in KINDS:
+        part = [result for result in content["results"] if result["kind"] == kind]
+        title = f"Milliseconds, {content['step']}, {kind}, {content['channels']} channels:"
+        cells = common.comparison(
+            part, "seconds", METHODS, COLUMNS, lambda seconds, _: f"{1e3 * seconds:,.3g}"
+        )
+        parts.append(f"{title}\n\n{cells}")
+    return "\n\n".join(parts)
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--backward", action="store_true", help="forward and backward")
     common.add_limits(parser)
     options = parser.parse_args()
     device = common.prepare(options)
-    results = run(options, device)
     step = "forward and backward" if options.backward else "forward"
+    content = {"channels": CHANNELS, "step": step, "results": run(options, device)}
+    print("\n" + report(content))
     path = options.output / f"time_{'backward' if options.backward else 'forward'}_{device.type}.json"
+    common.save(path, device, **content)
     for kind in KINDS:
-        part = [result for result in results if result["kind"] == kind]
-        print(f"\nMilliseconds, {step}, {kind}, {CHANNELS} channels:\n")
-        print(
-            common.comparison(part, "seconds", METHODS, COLUMNS, lambda seconds, _: f"{1e3 * seconds:,.3g}")
-        )
-        plot = path.with_name(f"{path.stem}_{kind.replace(' ', '_')}")
+        part = [result for result in content["results"] if result["kind"] == kind]
+        plot = path.with_name(f"{path.stem}_{kind.replace(' ', '_')}.json")
         title = f"Time of one pooling step ({kind}, {step}, {device.type})"
         common.plot_loglog(plot, title, "nodes a graph", "seconds", common.curves(part, "seconds"))
-    common.save(path, device, channels=CHANNELS, step=step, results=results)
 
 
 if __name__ == "__main__":
