@@ -23,7 +23,8 @@ CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-torch-2.10 lint format build cpp-test sanitize cuda wheel bench clean
+.PHONY: help demo test test-all test-torch-2.10 lint format build cpp-test sanitize mutants mutants-quick \
+    cuda cuda-link compute-sanitizer wheel bench clean
 
 help:
 	@echo "make demo             parse a graph, draw its clusters, time the operator"
@@ -31,7 +32,10 @@ help:
 	@echo "make lint             ruff, mypy, clang-format; 'make format' repairs what it can"
 	@echo "make cpp-test         C++ tests of the torch-free headers"
 	@echo "make sanitize         the same under AddressSanitizer, UBSan and ThreadSanitizer"
+	@echo "make mutants          plant bugs in a copy of the sources: the C++ tests must catch each of them"
 	@echo "make cuda             compile and link the CUDA library, check it (needs nvcc, no GPU)"
+	@echo "make cuda-link        link it against the CUDA build of torch and load it there (downloads that torch)"
+	@echo "make compute-sanitizer  the GPU tests under NVIDIA's compute-sanitizer (needs a GPU)"
 	@echo "make wheel            a wheel in dist/ (with CUDA where nvcc is found)"
 	@echo "make test-torch-2.10  that wheel, tested beside the oldest torch it serves"
 	@echo "make test-all         everything, the slow tests included"
@@ -63,10 +67,14 @@ test: build cpp-test
 
 # Order matters for reading the output, not for the result.
 test-all: build
-	@$(MAKE) --no-print-directory sanitize
+	@GPN_OPS_SEEDS=5000 $(MAKE) --no-print-directory cpp-test
+	@GPN_OPS_SEEDS=500 $(MAKE) --no-print-directory sanitize
+	@$(MAKE) --no-print-directory mutants
 	@echo "== test: Python, all tiers"
 	@$(BIN)/pytest -q -m ""
 	@$(MAKE) --no-print-directory test-torch-2.10
+	@if command -v nvcc > /dev/null; then $(MAKE) --no-print-directory cuda cuda-link; \
+	    else echo "!! CUDA NOT CHECKED: nvcc was not found"; fi
 
 cpp-test: build/cpp-plain.tested
 sanitize: $(SANITIZERS:%=build/cpp-%.tested)
@@ -81,9 +89,41 @@ build/cpp-%.tested: .venv/.ready
 	@$(BIN)/cmake --build build/cpp-$* -- --quiet
 	@$(CTEST) --test-dir build/cpp-$*
 
+mutants:
+	@echo "== planted bugs"
+	@$(PYTHON) tests/cpp/mutants.py
+
+mutants-quick:
+	@echo "== planted bugs (quick)"
+	@$(PYTHON) tests/cpp/mutants.py --quick
+
 cuda:
 	@$(MAKE) --no-print-directory build GPN_OPS_CUDA=1
-	@$(BIN)/pytest -q tests/test_build.py
+	@$(BIN)/python tests/check_ptxas.py build/cmake
+	@$(BIN)/pytest -q tests/test_build.py tests/test_cuda_library.py
+
+# The CUDA build of torch with what it needs, in an environment of its own: several GB, once. Three equals
+# signs: not a build with a local version, such as the CPU's.
+CUDA_TORCH ?= torch===2.13.0
+.venv-cuda/.ready:
+	@echo "== environment: .venv-cuda ($(CUDA_TORCH))"
+	@$(PYTHON) -m venv .venv-cuda
+	@.venv-cuda/bin/python -m pip -qq --no-input install "$(CUDA_TORCH)" "cmake>=3.26" ninja
+	@touch $@
+
+cuda-link: .venv-cuda/.ready
+	@echo "== CUDA library, linked and loaded beside $(CUDA_TORCH)"
+	@PATH=$(abspath .venv-cuda/bin):$$PATH .venv-cuda/bin/python tests/cuda_link.py
+
+# memcheck: accesses; racecheck: shared memory; synccheck: barriers and shuffles; initcheck: memory never written.
+compute-sanitizer:
+	@$(MAKE) --no-print-directory build GPN_OPS_CUDA=1
+	@for tool in memcheck racecheck synccheck initcheck; do \
+	    echo "== compute-sanitizer: $$tool"; \
+	    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool $$tool --error-exitcode 1 \
+	        --target-processes application-only $(BIN)/pytest -q --device cuda \
+	        -k "not capture and not peak_memory and not out_of_range" tests/test_parse.py tests/test_cuda.py || exit 1; \
+	done
 
 # ------------------------------------------------------------------------------------------ packaging
 

@@ -128,7 +128,7 @@ MUTANTS = [
         "csrc/core/dominance.h",
         "constexpr uint32_t kNanCode = 1;",
         "constexpr uint32_t kNanCode = 0;",
-        PARSE,
+        CORE,
     ),
     Mutant(
         "infinity-is-nan",
