@@ -153,25 +153,10 @@ def on(device: torch.device, graph: graphs.Graph) -> graphs.Graph:
 
 def test_every_call_of_the_gpu_class_exists():
     """The calls into torch.cuda run here too, against its own signatures: names and arguments are right."""
-    calls = [
-        "device_count",
-        "synchronize",
-        "current_stream",
-        "Stream",
-        "stream",
-        "_sleep",
-        "CUDAGraph",
-        "graph",
-    ]
-    calls += [
-        "graph",
-        "set_sync_debug_mode",
-        "memory_allocated",
-        "max_memory_allocated",
-        "reset_peak_memory_stats",
-    ]
+    calls = "device_count synchronize current_stream Stream stream _sleep CUDAGraph graph set_sync_debug_mode"
+    calls += " memory_allocated max_memory_allocated reset_peak_memory_stats"
     with contextlib.ExitStack() as stack:
-        for name in calls:
+        for name in calls.split():
             stack.enter_context(mock.patch.object(torch.cuda, name, autospec=True))
         for name in ("stream", "graph"):
             getattr(torch.cuda, name).return_value = contextlib.nullcontext()
