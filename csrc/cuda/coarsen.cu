@@ -11,6 +11,7 @@ namespace gpn::cuda {
 namespace {
 
 // counts[0] = the number of distinct edges, counts[1] += 1: from the largest cluster to the number of them.
+// Registers: 32.
 __global__ void finish_counts(const int64_t* last_rank, int64_t* counts) {
   if (thread_index() > 0) return;
   counts[0] = last_rank ? *last_rank : 0;

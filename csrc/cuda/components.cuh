@@ -10,6 +10,7 @@
 namespace gpn::cuda {
 
 // largest: one word, the largest id of the list, at least what stood there.
+// Registers: 64.
 template <class Id>
 __global__ void raise_largest(const Id* ids, int64_t count, Id* largest) {
   Id most = -1;
@@ -21,6 +22,7 @@ __global__ void raise_largest(const Id* ids, int64_t count, Id* largest) {
   if (threadIdx.x % kWarp == 0) atomic_raise(largest, most);
 }
 
+// Registers: 40.
 template <class Node>
 __global__ void start_from_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count())
@@ -28,6 +30,7 @@ __global__ void start_from_choices(const int64_t* neighbour, int64_t num_nodes, 
 }
 
 // What start_from_choices left: the choices of a larger node.
+// Registers: 32.
 template <class Node>
 __global__ void hook_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
@@ -35,11 +38,13 @@ __global__ void hook_choices(const int64_t* neighbour, int64_t num_nodes, Node* 
   }
 }
 
+// Registers: 32.
 template <class Node>
 __global__ void start_alone(int64_t num_nodes, Node* parent) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) parent[v] = Node(v);
 }
 
+// Registers: 32.
 template <class Node>
 __global__ void hook_edges(Edges edges, Node* parent) {
   for (int64_t edge = thread_index(); edge < edges.count; edge += thread_count()) {
@@ -48,12 +53,14 @@ __global__ void hook_edges(Edges edges, Node* parent) {
   }
 }
 
+// Registers: 32.
 template <class Node>
 __global__ void flag_roots(const Node* parent, int64_t num_nodes, Node* flag) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) flag[v] = parent[v] == v;
 }
 
 // rank[v] counts the roots up to and including v.
+// Registers: 32.
 template <class Node>
 __global__ void mark_roots(const Node* rank, int64_t num_nodes, Node* parent) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
@@ -61,6 +68,7 @@ __global__ void mark_roots(const Node* rank, int64_t num_nodes, Node* parent) {
   }
 }
 
+// Registers: 32.
 template <class Node>
 __global__ void settle_labels(Node* parent, int64_t num_nodes, int64_t* label) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) label[v] = ~settle(parent, Node(v));

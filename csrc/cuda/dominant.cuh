@@ -7,6 +7,7 @@
 
 namespace gpn::cuda {
 
+// Registers: 32.
 template <class T>
 __global__ void fill(T* out, int64_t count, T value) {
   for (int64_t i = thread_index(); i < count; i += thread_count()) out[i] = value;
@@ -50,12 +51,14 @@ __device__ void raise_runs(const Edges& edges, const Score* scores, uint64_t* be
   assert_fits(all_fit);
 }
 
+// Registers: 32.
 template <class Score>
 __global__ void raise_packed(Edges edges, const Score* scores, int64_t first_edge, uint64_t* keys) {
   raise_runs(edges, scores, keys,
              [=](uint32_t code, int64_t edge) { return packed_key(code, uint64_t(first_edge + edge)); });
 }
 
+// Registers: 32.
 template <class Keep>
 __global__ void decode_packed(const uint64_t* keys, int64_t num_nodes, Keep keep, int64_t first_edge,
                               int64_t* kept) {
@@ -65,12 +68,14 @@ __global__ void decode_packed(const uint64_t* keys, int64_t num_nodes, Keep keep
   }
 }
 
+// Registers: 40.
 template <class Score>
 __global__ void __maxnreg__(40) raise_wide(Edges edges, const Score* scores, uint64_t* best) {
   raise_runs(edges, scores, best, [](uint64_t code, int64_t) { return code; });
 }
 
 // Among the edges that reach their row's best score, the lowest id.
+// Registers: 40.
 template <class Score>
 __global__ void lower_ids(Edges edges, const Score* scores, const uint64_t* best, int64_t first_edge,
                           int64_t* ids) {
@@ -81,6 +86,7 @@ __global__ void lower_ids(Edges edges, const Score* scores, const uint64_t* best
   }
 }
 
+// Registers: 32.
 template <class Keep>
 __global__ void decode_wide(const int64_t* ids, int64_t num_nodes, Keep keep, int64_t first_edge,
                             int64_t* kept) {

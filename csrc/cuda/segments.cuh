@@ -47,6 +47,7 @@ __device__ inline bool is_cluster_or_none(int64_t id, int64_t num_clusters) {
   return false;
 }
 
+// Registers: 40.
 template <class Index>
 __global__ void own_rows(const int64_t* cluster, int64_t rows, int64_t num_clusters, Index* owner,
                          Index* item) {
@@ -104,6 +105,7 @@ struct StoreMask {
 };
 
 // One thread a run and column. Owners without items are left as they are.
+// Registers: 32.
 template <class Index, class Term, class Store>
 __global__ void __launch_bounds__(kMostThreads)
     sum_runs(Runs<Index> runs, int64_t width, Term term, Store store) {
@@ -133,6 +135,7 @@ void accumulate(const Launcher& launch, const Segments<>& segments, const T* x, 
 
 // ------------------------------------------------------------------------------------------------- maxima
 
+// Registers: 32.
 template <class Index, class T>
 __global__ void __launch_bounds__(kMostThreads)
     maximum_of_runs(Runs<Index> runs, int64_t width, const T* x, T* out) {
@@ -150,6 +153,7 @@ __global__ void __launch_bounds__(kMostThreads)
 }
 
 // The gradient goes to the first row that reaches the maximum; grad_x is 0 elsewhere.
+// Registers: 32.
 template <class Index, class T>
 __global__ void __launch_bounds__(kMostThreads)
     first_of_runs(Runs<Index> runs, int64_t width, const T* grad, const T* x, const T* maximum, T* grad_x) {
@@ -195,6 +199,7 @@ void maximum_backward(const Launcher& launch, const Segments<>& segments, const 
 // ------------------------------------------------------------------------------------------ without order
 
 // out[i] = x[cluster[i]], 0 where the row is in no cluster.
+// Registers: 40.
 template <class T>
 __global__ void lift(Segments<> segments, const T* x, T* out) {
   const int64_t width = segments.width;
@@ -206,6 +211,7 @@ __global__ void lift(Segments<> segments, const T* x, T* out) {
 }
 
 // sizes[c] += 1 for every row of cluster c.
+// Registers: 40.
 template <class Id>
 __global__ void count_rows(Segments<Id> segments, int64_t* sizes) {
   for (int64_t i = thread_index(); i < segments.rows; i += thread_count()) {
@@ -227,6 +233,7 @@ __device__ inline int64_t inner_cluster(const Edges& edges, const int64_t* clust
   return c == cluster[col] && is_cluster_or_none(c, num_clusters) ? c : -1;
 }
 
+// Registers: 40.
 template <class Index>
 __global__ void own_edges(Edges edges, const int64_t* cluster, int64_t num_clusters, Index* owner,
                           Index* item) {
@@ -252,6 +259,7 @@ void mask(const Launcher& launch, const Edges& edges, const T* scores, const int
          StoreMask<T>{total, count});
 }
 
+// Registers: 40.
 template <class T>
 __global__ void mask_backward(Edges edges, const int64_t* cluster, int64_t num_clusters, const T* grad,
                               T* grad_scores) {

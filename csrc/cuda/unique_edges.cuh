@@ -50,6 +50,7 @@ struct WithoutDirection {
 };
 
 // edge_id may be null.
+// Registers: 40.
 template <class View, class Id>
 __global__ void make_keys(Edges edges, View view, EdgeKeys keys, uint64_t* key, Id* edge_id) {
   for (int64_t edge = thread_index(); edge < edges.count; edge += thread_count()) {
@@ -61,6 +62,7 @@ __global__ void make_keys(Edges edges, View view, EdgeKeys keys, uint64_t* key, 
 }
 
 // first[i] = whether key i is the first of its run and not that of a dropped edge.
+// Registers: 32.
 template <class Rank>
 __global__ void flag_first(const uint64_t* key, int64_t count, EdgeKeys keys, Rank* first) {
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
@@ -69,6 +71,7 @@ __global__ void flag_first(const uint64_t* key, int64_t count, EdgeKeys keys, Ra
 }
 
 // rank[i] = how many runs began up to and including key i. slot may be null.
+// Registers: 40.
 template <class Id>
 __global__ void write_distinct(const uint64_t* key, const int64_t* rank, const Id* edge_id, int64_t count,
                                EdgeKeys keys, int64_t* row, int64_t* col, int64_t* slot) {
@@ -145,6 +148,7 @@ __device__ inline bool is_cluster(int64_t id, int64_t num_clusters) {
 }
 
 // *largest = the largest cluster, at least what stood there.
+// Registers: 40.
 template <class Id>
 __global__ void find_largest(const Id* cluster, int64_t num_nodes, Id* largest) {
   Id most = -1;
@@ -159,6 +163,7 @@ __global__ void find_largest(const Id* cluster, int64_t num_nodes, Id* largest) 
 }
 
 // representative[c] = the smallest node of cluster c, at most what stood there.
+// Registers: 32.
 template <class Id>
 __global__ void lower_representatives(const Id* cluster, int64_t num_nodes, int64_t num_clusters,
                                       int64_t* representative) {
@@ -167,6 +172,7 @@ __global__ void lower_representatives(const Id* cluster, int64_t num_nodes, int6
   }
 }
 
+// Registers: 40.
 template <class Node>
 __global__ void assert_no_gaps(const Node* representative, int64_t num_clusters, int64_t num_nodes) {
   for (int64_t c = thread_index(); c < num_clusters; c += thread_count()) {

@@ -31,8 +31,11 @@ Launcher random_launcher(Random& random) {
 double random_score(Random& random, int style) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   switch (style) {
-    case 0: return 1;                                                // all tie
-    case 1: return double(random.below(5) - 2) / 2;                  // many tie
+    case 0: return 1;  // all tie
+    case 1: {          // many tie, both zeros among them
+      const double value = double(random.below(5) - 2) / 2;
+      return value == 0 && random.below(2) ? -0.0 : value;
+    }
     case 2: return double(random.below(2'000'001) - 1'000'000) / 7;  // few tie, both signs
     case 3: return -1e-3 * double(1 + random.below(50));             // negative
     default:
