@@ -1,6 +1,6 @@
 """Memory and time of the pooling layer, all defaults, beside PyG's pooling layers in the same run.
 
-    python benchmarks/layer.py [--device cuda] [--quick] [--json PATH]
+    python benchmarks/layer.py [--device cuda] [--quick] [--part memory|time] [--json PATH]
 
 Memory: the peak of the bytes that the allocator handed out above the inputs, exact, on an Erdos-Renyi graph
 with 2n undirected edges and 128 channels. Forward is without gradients; in forward + backward the features
@@ -9,7 +9,8 @@ require a gradient, and the gradients of features and parameters count.
 Time: a batch of 10 dense graphs (edge probability 0.2, n nodes each), forward without gradients. What the
 layer is measured by are the bare matrix products that score each undirected edge once, outputs preallocated.
 Calls are interleaved and the fastest of each counts, so that a busy machine disturbs both alike; rivals that
-take seconds are called once. `Algorithm 1` is the literal algorithm without the rest of a layer.
+take seconds are called once. `Algorithm 1` is the literal algorithm without the rest of a layer. Where other
+processes keep the cores busy, `--threads 1 --cpu-time` measures the time on the core alone.
 
 Nothing is measured before the layer has been checked against the paper's formulas, and the measuring of
 memory on operators of known size.
@@ -67,22 +68,25 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     return peak
 
 
+clock = time.perf_counter
+
+
 def seconds(call: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize()
-    start = time.perf_counter()
+    start = clock()
     call()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def fastest(calls: dict[str, Callable[[], object]], device: torch.device, budget: float) -> dict[str, float]:
     """The fastest of several interleaved calls of each: for ``budget`` seconds, and 5 rounds at least."""
     times = {name: seconds(call, device) for name, call in calls.items()}
     repeated = [name for name in calls if times[name] < SECONDS_TO_REPEAT]
-    start, rounds = time.perf_counter(), 0
-    while repeated and (rounds < 5 or time.perf_counter() - start < budget):
+    start, rounds = clock(), 0
+    while repeated and (rounds < 5 or clock() - start < budget):
         rounds += 1
         for name in repeated:
             times[name] = min(times[name], seconds(calls[name], device))
@@ -252,13 +256,43 @@ def table(rows: list[dict[str, Any]]) -> None:
     print(flush=True)
 
 
+def report_memory(sizes: tuple[int, ...], device: torch.device, result: dict[str, Any]) -> None:
+    print("Peak bytes a node above the inputs, and as multiples of TopKPooling")
+    rows = result["memory"] = [memory(n, device) for n in sizes]
+    for row in rows:
+        for kind in ("forward", "forward + backward"):
+            row[f"ratio, {kind}"] = row[f"ParsePooling {kind}"] / row[f"TopKPooling {kind}"]
+    table(rows)
+
+
+def report_time(sizes: tuple[int, ...], device: torch.device, budget: float, result: dict[str, Any]) -> None:
+    print("Milliseconds on 10 dense graphs of n nodes, and as a multiple of the bare products")
+    result["time"], result["parts"] = [], []
+    for n in sizes:
+        layers, parts = times(n, device, budget)
+        row: dict[str, Any] = {"n": n, **{name: 1000 * value for name, value in layers.items()}}
+        row["ratio"] = layers["ParsePooling"] / layers["bare products"]
+        result["time"].append(row)
+        result["parts"].append({"n": n, **{name: 1000 * value for name, value in parts.items()}})
+    table(result["time"])
+    print("Milliseconds of the layer's parts, each called on its own")
+    table(result["parts"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="the smallest size of each table only")
+    parser.add_argument("--part", choices=["memory", "time", "all"], default="all")
+    parser.add_argument("--cpu-time", action="store_true", help="time on the core; with --threads 1")
     parser.add_argument("--json", type=Path, help="where to save the figures")
     args = parser.parse_args()
+    if args.cpu_time:
+        if args.threads != 1 or args.device != "cpu":
+            parser.error("--cpu-time is for one thread on the CPU")
+        global clock
+        clock = time.process_time
     device = torch.device(args.device)
     torch.set_num_threads(args.threads)
 
@@ -267,29 +301,13 @@ def main() -> None:
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
         "threads": args.threads,
+        "clock": clock.__name__,
     }
 
-    print("Peak bytes a node above the inputs, and as multiples of TopKPooling")
-    result["memory"] = []
-    for n in MEMORY_SIZES[:1] if args.quick else MEMORY_SIZES:
-        row = memory(n, device)
-        for kind in ("forward", "forward + backward"):
-            row[f"ratio, {kind}"] = row[f"ParsePooling {kind}"] / row[f"TopKPooling {kind}"]
-        result["memory"].append(row)
-    table(result["memory"])
-
-    print("Milliseconds on 10 dense graphs of n nodes, and as a multiple of the bare products")
-    result["time"], result["parts"] = [], []
-    for n in TIME_SIZES[:1] if args.quick else TIME_SIZES:
-        layers, parts = times(n, device, budget=1.0 if args.quick else 5.0)
-        row = {"n": n, **{name: 1000 * value for name, value in layers.items()}}
-        row["ratio"] = layers["ParsePooling"] / layers["bare products"]
-        result["time"].append(row)
-        result["parts"].append({"n": n, **{name: 1000 * value for name, value in parts.items()}})
-    table(result["time"])
-    print("Milliseconds of the layer's parts, each called on its own")
-    table(result["parts"])
-
+    if args.part != "time":
+        report_memory(MEMORY_SIZES[:1] if args.quick else MEMORY_SIZES, device, result)
+    if args.part != "memory":
+        report_time(TIME_SIZES[:1] if args.quick else TIME_SIZES, device, 1.0 if args.quick else 5.0, result)
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(result, indent=2) + "\n")
