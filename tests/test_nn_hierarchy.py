@@ -253,3 +253,15 @@ def test_gnn_of_a_users_own(device):
 def test_bad_max_height():
     with pytest.raises(ValueError, match="max_height: expected None or at least 0, got -1"):
         hierarchy(max_height=-1)
+
+
+def test_autocast(device):
+    module = hierarchy(device).float()
+    x, edge_index, batch, _ = batch_of_all(device)
+    with torch.autocast(device.type, torch.bfloat16):
+        out = module(x.float(), edge_index, batch=batch)
+        decoded = out.tree.decode(x.float(), lambda z, level: module.pool.unpool(z, level.cluster))
+    assert out.x.dtype == decoded.dtype == torch.float32
+    assert bool(out.x.isfinite().all())
+    (out.x.sum() + decoded.sum()).backward()
+    assert {p.grad.dtype for p in module.parameters()} == {torch.float32}

@@ -151,6 +151,22 @@ def test_compiles_whole_and_once(device, options):
     check_compiled(device, "aot_eager", ParsePooling(8, **options).to(device))
 
 
+@pytest.mark.usefixtures("one_thread")
+def test_dropout_compiles_and_follows_the_seed(device):
+    torch._dynamo.reset()
+    pool = ParsePooling(8, dropout=0.5, multiset_layers=2).to(device)
+    compiled = torch.compile(pool, fullgraph=True, dynamic=True, backend="aot_eager")
+    x, edge_index = ring_with_features()
+    x, edge_index = x.to(device), edge_index.to(device)
+
+    def run(seed):
+        torch.manual_seed(seed)
+        return compiled(x, edge_index).x
+
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("multiset", ["deepsets", "mean", "max"])
 def test_compiles_on_inductor(device, multiset):
