@@ -1,0 +1,34 @@
+"""README.md: its programs run and say what they give."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_programs_run():
+    pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
+    names = {}
+    programs = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(programs) == 2
+    exec(programs[0], names)
+    assert torch.equal(names["cluster"], torch.tensor([0, 0, 1, 1]))
+    assert torch.equal(names["coarse"].edge_index, torch.tensor([[0, 1], [1, 0]]))
+    exec(programs[1], names)
+    assert names["x"].shape == (int(names["cluster"].max()) + 1, 16)
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("https://") or (Path(__file__).parent.parent / target).exists(), target
+
+
+def test_every_make_target_that_is_named_exists():
+    makefile = (Path(__file__).parent.parent / "Makefile").read_text()
+    targets = re.findall(r"^ {4}make ([a-z0-9.-]+)", README, re.MULTILINE)
+    assert targets == ["demo", "test"]
+    for target in targets:
+        assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), target
