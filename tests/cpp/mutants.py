@@ -51,6 +51,7 @@ class Mutant:
 
 
 PARSE = "test_cuda_parse"
+POOLING = "test_cuda_pooling"
 SCHEDULES = "test_schedules"
 CORE = "test_core"
 EMULATION = "test_emulation"
@@ -296,6 +297,103 @@ MUTANTS = [
         "void* storage = scratch(int64_t(bytes) / 2);",
         PARSE,
         "address",
+    ),
+    # ------------------------------------------------------------------------------------- pooling on CUDA
+    Mutant(
+        "run-misses-its-last-item",
+        "csrc/cuda/segments.cuh",
+        "} while (i < runs.count && runs.owner[i] == owner);",
+        "} while (i + 1 < runs.count && runs.owner[i] == owner);",
+        POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "run-past-the-end",
+        "csrc/cuda/segments.cuh",
+        "} while (i < runs.count && runs.owner[i] == owner);",
+        "} while (runs.owner[i] == owner && i < runs.count);",
+        POOLING,
+        "address",
+    ),
+    Mutant(
+        "mean-of-one-more",
+        "csrc/cuda/segments.cuh",
+        "sum / Sum<T>(terms)",
+        "sum / Sum<T>(terms + 1)",
+        POOLING,
+    ),
+    Mutant(
+        "one-sort-bit-too-few",
+        "csrc/cuda/segments.cuh",
+        "int64_t(1) << bits <= num_owners",
+        "int64_t(1) << bits < num_owners",
+        POOLING,
+    ),
+    Mutant(
+        "sizes-counted-plain",
+        "csrc/cuda/segments.cuh",
+        "AtomicRef<int64_t>(sizes[c]).fetch_add(1, memory_order_relaxed);",
+        "++sizes[c];",
+        POOLING,
+        "race",
+    ),
+    Mutant(
+        "gradient-to-every-maximum",
+        "csrc/cuda/segments.cuh",
+        "        break;\n",
+        "",
+        POOLING,
+    ),
+    Mutant(
+        "cluster-bound-off-by-one",
+        "csrc/cuda/segments.cuh",
+        "id >= -1 && id < num_clusters",
+        "id >= -1 && id <= num_clusters",
+        POOLING,
+    ),
+    Mutant(
+        "dropped-edges-counted",
+        "csrc/cuda/unique_edges.cuh",
+        "key[i] < keys.dropped() && (i == 0",
+        "(i == 0",
+        POOLING,
+    ),
+    Mutant(
+        "mark-of-dropped-edges-not-sorted",
+        "csrc/cuda/unique_edges.cuh",
+        "return 2 * id_bits + 1;",
+        "return 2 * id_bits;",
+        POOLING,
+    ),
+    Mutant(
+        "pairs-with-direction",
+        "csrc/cuda/unique_edges.cuh",
+        "return row < col ? keys.key(row, col) : keys.key(col, row);",
+        "return keys.key(row, col);",
+        POOLING,
+    ),
+    Mutant(
+        "representative-plain",
+        "csrc/cuda/unique_edges.cuh",
+        "atomic_lower(representative + cluster[v], v);",
+        "representative[cluster[v]] = v;",
+        POOLING,
+        "race",
+    ),
+    Mutant(
+        "pair-stride-of-threads",
+        "csrc/cuda/pairs.cuh",
+        "p < pairs.count; p += thread_count() / kWarp",
+        "p < pairs.count; p += thread_count()",
+        POOLING,
+    ),
+    Mutant(
+        "every-lane-writes",
+        "csrc/cuda/pairs.cuh",
+        "if (lane == 0) out[p] = T(sum);",
+        "out[p] = T(sum);",
+        POOLING,
+        "race",
     ),
     # ------------------------------------------------------------------------------------------- launching
     Mutant(
