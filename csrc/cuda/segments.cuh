@@ -105,7 +105,7 @@ struct StoreMask {
 };
 
 // One thread a run and column. Owners without items are left as they are.
-// Registers: 32.
+// Registers: 40.
 template <class Index, class Term, class Store>
 __global__ void __launch_bounds__(kMostThreads)
     sum_runs(Runs<Index> runs, int64_t width, Term term, Store store) {
