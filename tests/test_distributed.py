@@ -6,6 +6,7 @@ world; a test reads what the ranks report. A fault that ends a process has a gro
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -195,15 +196,28 @@ def check_two_levels(group: dist.ProcessGroup) -> None:
     assert torch.equal(got, gpn_ops.parse(whole.edge_index, whole.edge_attr, c))
 
 
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory):
-    return _reports(tmp_path_factory, seeds=2)
-
-
-def _reports(tmp_path_factory, seeds):
-    outcomes = ranks.run(run_cases, 4, tmp_path_factory.mktemp("ranks"), seeds, deadline=300)
-    assert [outcome.error for outcome in outcomes] == [None] * 4
+def results(outcomes: list[ranks.Outcome]) -> list[Any]:
+    assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
     return [outcome.result for outcome in outcomes]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    return results(ranks.run(run_everything, 4, tmp_path_factory.mktemp("ranks"), deadline=300))
+
+
+def run_everything(rank: int) -> tuple[Report, dict[str, str | None]]:
+    return run_cases(rank, seeds=2), run_faults(rank)
+
+
+@pytest.fixture
+def reports(everything):
+    return [report for report, _ in everything]
+
+
+@pytest.fixture
+def faults(everything):
+    return [said for _, said in everything]
 
 
 def complaints(reports, size, kind):
@@ -226,7 +240,7 @@ def test_equals_single_process(reports, kind, size):
 
 @pytest.mark.slow
 def test_equals_single_process_many_shardings(tmp_path_factory):
-    reports = _reports(tmp_path_factory, seeds=24)
+    reports = results(ranks.run(run_cases, 4, tmp_path_factory.mktemp("ranks"), 24, deadline=900))
     for size in MEMBERS:
         assert complaints(reports, size, "") == {}
 
@@ -343,6 +357,7 @@ FAULTS: dict[str, tuple[str, int, dict[str, Any], str]] = {
 
 
 def run_faults(rank: int) -> dict[str, str | None]:
+    start = time.monotonic()
     calls = {
         "parse": (gpn_ops.distributed.parse, _arguments),
         "coarsen": (gpn_ops.distributed.coarsen, _coarsen_arguments),
@@ -360,15 +375,8 @@ def run_faults(rank: int) -> dict[str, str | None]:
     said["not in the group"] = attempt(gpn_ops.distributed.parse, **_arguments(group=others))
     # The group is as good as before.
     said["afterwards"] = attempt(gpn_ops.distributed.parse, **_arguments())
+    assert time.monotonic() - start < 30
     return said
-
-
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory):
-    outcomes = ranks.run(run_faults, 3, tmp_path_factory.mktemp("ranks"))
-    assert [outcome.error for outcome in outcomes] == [None] * 3
-    assert max(outcome.seconds for outcome in outcomes) < 30
-    return [outcome.result for outcome in outcomes]
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -390,14 +398,12 @@ def test_ranks_that_call_different_functions(faults):
 
 
 def test_process_outside_the_group(faults):
-    assert [said["not in the group"] for said in faults[:2]] == [None, None]
-    assert faults[2]["not in the group"] == (
-        "RuntimeError: gpn_ops.distributed.parse: this process is not in the group"
-    )
+    outside = "RuntimeError: gpn_ops.distributed.parse: this process is not in the group"
+    assert [said["not in the group"] for said in faults] == [None, None, outside, outside]
 
 
 def test_group_survives_faults(faults):
-    assert [said["afterwards"] for said in faults] == [None] * 3
+    assert [said["afterwards"] for said in faults] == [None] * 4
 
 
 def test_not_initialised():
