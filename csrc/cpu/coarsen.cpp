@@ -18,7 +18,7 @@ template <class Word, class View>
 Distinct distinct_as(const Tensor& like, const Edges& edges, View view, const EdgeLayout& layout,
                      bool with_slot) {
   const Scratch scratch(like);
-  Tensor slot = empty_like_on(like, with_slot ? edges.count : 0, ScalarType::Long);
+  Tensor slot = new_tensor(like, {with_slot ? edges.count : 0}, ScalarType::Long);
   int64_t* slots = with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr;
   const TorchThreads parallel;
   UniqueEdges<TorchThreads, View, Word> unique(parallel, edges, view, layout,
@@ -26,7 +26,7 @@ Distinct distinct_as(const Tensor& like, const Edges& edges, View view, const Ed
   if (!unique.scatter(slots))
     report_bad_ends("edge_index", edges.row, edges.col, edges.count, edges.num_nodes);
   const int64_t count = unique.sort(Scratch(like));
-  const Tensor out = torch::stable::new_empty(like, {2, count}, ScalarType::Long);
+  const Tensor out = new_tensor(like, {2, count}, ScalarType::Long);
   int64_t* row = out.mutable_data_ptr<int64_t>();
   unique.write(row, row + count, slots);
   return {out, slot};
@@ -51,7 +51,7 @@ std::tuple<Tensor, Tensor, Tensor> coarsen_as(const Tensor& edge_index, const Te
   const int64_t num_clusters =
       narrow_clusters(parallel, cluster.const_data_ptr<int64_t>(), edges.num_nodes, narrow);
   if (num_clusters < 0) report_bad_clusters(cluster, 0, "num_nodes", edges.num_nodes);
-  const Tensor representative = empty_like_on(cluster, num_clusters, ScalarType::Long);
+  const Tensor representative = new_tensor(cluster, {num_clusters}, ScalarType::Long);
   const int64_t* smallest = representative.mutable_data_ptr<int64_t>();
   smallest_nodes(parallel, narrow, edges.num_nodes, num_clusters, representative.mutable_data_ptr<int64_t>());
   const int64_t gap = std::find(smallest, smallest + num_clusters, edges.num_nodes) - smallest;

@@ -25,7 +25,7 @@ Tensor pair_dot_cpu(const Tensor& given_h, const Tensor& given_weight, const Ten
   check_pair_dot(given_h, given_weight, given_pairs);
   const Tensor h = contiguous(given_h), weight = contiguous(given_weight), ends = readable(given_pairs);
   const Pairs pairs = checked_pairs(ends, h.size(0));
-  const Tensor out = empty_like_on(h, pairs.count, h.scalar_type());
+  const Tensor out = new_tensor(h, {pairs.count}, h.scalar_type());
   GPN_DISPATCH(h, "gpn::pair_dot", [&] {
     pair_dot(TorchThreads(), h.const_data_ptr<scalar_t>(), weight.const_data_ptr<scalar_t>(), pairs,
              h.size(1), out.mutable_data_ptr<scalar_t>());
@@ -42,7 +42,8 @@ std::tuple<Tensor, Tensor> pair_dot_backward_cpu(const Tensor& given_grad, const
   const Tensor ends = readable(given_pairs);
   const Pairs pairs = checked_pairs(ends, h.size(0));
   const int64_t width = h.size(1);
-  const Tensor grad_h = torch::stable::empty_like(h), grad_weight = torch::stable::empty_like(weight);
+  const Tensor grad_h = new_tensor(h, {h.size(0), width}, h.scalar_type()),
+               grad_weight = new_tensor(weight, {width}, h.scalar_type());
   const Scratch scratch(h);
   GPN_DISPATCH(h, "gpn::pair_dot_backward", [&] {
     const TorchThreads parallel;
@@ -64,7 +65,7 @@ Tensor pair_product_cpu(const Tensor& given_h, const Tensor& given_pairs) {
   check_pairs(given_h, given_pairs);
   const Tensor h = contiguous(given_h), ends = readable(given_pairs);
   const Pairs pairs = checked_pairs(ends, h.size(0));
-  const Tensor out = torch::stable::new_empty(h, {pairs.count, h.size(1)});
+  const Tensor out = new_tensor(h, {pairs.count, h.size(1)}, h.scalar_type());
   GPN_DISPATCH(h, "gpn::pair_product", [&] {
     pair_product(TorchThreads(), h.const_data_ptr<scalar_t>(), pairs, h.size(1),
                  out.mutable_data_ptr<scalar_t>());

@@ -37,8 +37,8 @@ template <class T>
                                             int64_t begin, int64_t end, T* out) {
   for (int64_t p = begin; p < end; ++p) {
     if (p + kRowsAhead < end) {
-      prefetch(h + pairs.first[p + kRowsAhead] * width);
-      prefetch(h + pairs.second[p + kRowsAhead] * width);
+      prefetch_read(h + pairs.first[p + kRowsAhead] * width);
+      prefetch_read(h + pairs.second[p + kRowsAhead] * width);
     }
     const T* a = h + pairs.first[p] * width;
     const T* b = h + pairs.second[p] * width;
@@ -115,8 +115,8 @@ void pair_product(const Parallel& parallel, const T* h, const Pairs& pairs, int6
   parallel(pieces.tasks, [&](int64_t task) {
     for (int64_t p = pieces.begin(task); p < pieces.end(task); ++p) {
       if (p + kRowsAhead < pieces.end(task)) {
-        prefetch(h + pairs.first[p + kRowsAhead] * width);
-        prefetch(h + pairs.second[p + kRowsAhead] * width);
+        prefetch_read(h + pairs.first[p + kRowsAhead] * width);
+        prefetch_read(h + pairs.second[p + kRowsAhead] * width);
       }
       const T* a = h + pairs.first[p] * width;
       const T* b = h + pairs.second[p] * width;

@@ -24,7 +24,7 @@ Tensor cluster_sizes_cpu(const Tensor& given, int64_t num_clusters) {
   check_count("num_clusters", num_clusters);
   const Tensor cluster = contiguous(given);
   const Segments<> segments = checked_segments(cluster, -1, 1, num_clusters);
-  const Tensor sizes = empty_like_on(cluster, num_clusters, ScalarType::Long);
+  const Tensor sizes = new_tensor(cluster, {num_clusters}, ScalarType::Long);
   count_rows(TorchThreads(), segments.cluster, segments.rows, num_clusters,
              sizes.mutable_data_ptr<int64_t>());
   return sizes;
@@ -38,7 +38,7 @@ Tensor reduce_cpu(const Tensor& given_x, const Tensor& given_cluster, int64_t nu
   const Tensor x = contiguous(given_x), cluster = contiguous(given_cluster);
   const Segments<> segments = checked_segments(cluster, -1, width_of(x), num_clusters);
   const TorchThreads parallel;
-  const Tensor out = torch::stable::new_empty(x, with_rows(x, num_clusters));
+  const Tensor out = new_tensor(x, with_rows(x, num_clusters), x.scalar_type());
   const Scratch scratch(x);
   int64_t* sizes = nullptr;
   if (reduction != Reduction::kSum) {
@@ -70,7 +70,7 @@ Tensor reduce_max_backward_cpu(const Tensor& given_grad, const Tensor& given_x, 
   const Tensor grad = contiguous(given_grad), x = contiguous(given_x), maximum = contiguous(given_maximum);
   const Tensor cluster = contiguous(given_cluster);
   const Segments<> segments = checked_segments(cluster, -1, width_of(x), num_clusters);
-  const Tensor grad_x = torch::stable::empty_like(x);
+  const Tensor grad_x = new_tensor(x, with_rows(x, x.size(0)), x.scalar_type());
   const Scratch scratch(x);
   GPN_DISPATCH(x, "gpn::reduce_max_backward", [&] {
     maximum_backward(TorchThreads(), segments, grad.const_data_ptr<scalar_t>(), x.const_data_ptr<scalar_t>(),
@@ -93,7 +93,7 @@ Tensor lift_cpu(const Tensor& given_x, const Tensor& given_cluster) {
   check_lift(given_x, given_cluster);
   const Tensor x = contiguous(given_x), cluster = contiguous(given_cluster);
   const Segments<> segments = checked_segments(cluster, -1, width_of(x), x.size(0));
-  const Tensor out = torch::stable::new_empty(x, with_rows(x, cluster.size(0)));
+  const Tensor out = new_tensor(x, with_rows(x, cluster.size(0)), x.scalar_type());
   GPN_DISPATCH(x, "gpn::lift", [&] {
     lift(TorchThreads(), segments, x.const_data_ptr<scalar_t>(), out.mutable_data_ptr<scalar_t>());
   });
@@ -127,8 +127,8 @@ std::tuple<Tensor, Tensor> mask_cpu(const Tensor& given_edge_index, const Tensor
   const Tensor cluster = contiguous(given_cluster);
   checked_segments(cluster, 0, 1, num_clusters);
   const Edges edges = pooled_edges(edge_index, cluster.size(0));
-  const Tensor total = empty_like_on(scores, num_clusters, scores.scalar_type());
-  const Tensor count = empty_like_on(scores, num_clusters, ScalarType::Long);
+  const Tensor total = new_tensor(scores, {num_clusters}, scores.scalar_type());
+  const Tensor count = new_tensor(scores, {num_clusters}, ScalarType::Long);
   const bool narrow = num_clusters <= std::numeric_limits<int32_t>::max();
   (narrow ? mask_as<int32_t> : mask_as<int64_t>)(edges, scores, cluster, total, count);
   return {total, count};
@@ -144,7 +144,7 @@ Tensor mask_backward_cpu(const Tensor& given_grad, const Tensor& given_edge_inde
                grad = contiguous(given_grad);
   checked_segments(cluster, 0, 1, grad.size(0));
   const Edges edges = pooled_edges(edge_index, cluster.size(0));
-  const Tensor grad_scores = empty_like_on(grad, edges.count, grad.scalar_type());
+  const Tensor grad_scores = new_tensor(grad, {edges.count}, grad.scalar_type());
   GPN_DISPATCH(grad, "gpn::mask_backward", [&] {
     if (!mask_backward(TorchThreads(), edges, cluster.const_data_ptr<int64_t>(),
                        grad.const_data_ptr<scalar_t>(), grad_scores.mutable_data_ptr<scalar_t>())) {

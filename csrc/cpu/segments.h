@@ -182,7 +182,6 @@ bool for_each_inner(const Parallel& parallel, const Edges& edges, const int64_t*
         bad = true;
         return;
       }
-      for (int64_t i = 0; i < count; ++i) prefetch(cluster + col[i]);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t c = cluster[row[i]];
         f(block + i, c == cluster[col[i]] ? c : -1);
@@ -200,10 +199,13 @@ void mask(const Parallel& parallel, const Id* slot, const T* scores, int64_t num
   for_each_share<int64_t>(parallel, num_edges, 1, num_clusters, [&](Share share) {
     std::fill(sum + share.first, sum + share.last, Sum<T>(0));
     std::fill(count + share.first, count + share.last, 0);
+    Sum<T> other_sum =
+        0;  // these take what is not this task's, so that there is no branch to be guessed wrong
+    int64_t other_count = 0;
     for (int64_t e = 0; e < num_edges; ++e) {
-      if (!share.has(slot[e])) continue;
-      sum[slot[e]] += Sum<T>(scores[e]);
-      ++count[slot[e]];
+      const bool own = share.has(slot[e]);
+      *(own ? sum + slot[e] : &other_sum) += Sum<T>(scores[e]);
+      ++*(own ? count + slot[e] : &other_count);
     }
     for (int64_t c = share.first; c < share.last; ++c) {
       total[c] = count[c] == 0 ? T(1) : T(sum[c]);

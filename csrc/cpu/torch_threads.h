@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "../checks.h"
 #include "../core/sums.h"
 
@@ -26,8 +30,28 @@ struct TorchThreads {
   }
 };
 
+// Asks for large pages: the first touch of fresh memory, page by page, would cost more than the work that
+// fills it.
+inline void use_large_pages(void* memory, int64_t bytes) {
+#if defined(__linux__)
+  constexpr int64_t kPage = int64_t(1) << 21;
+  const int64_t begin = (int64_t(memory) + kPage - 1) / kPage * kPage,
+                end = (int64_t(memory) + bytes) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), size_t(end - begin), MADV_HUGEPAGE);
+#else
+  (void)memory, (void)bytes;
+#endif
+}
+
+// An uninitialised tensor on the device of another one.
+inline Tensor new_tensor(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
+  const Tensor tensor = torch::stable::new_empty(like, shape, type);
+  use_large_pages(tensor.mutable_data_ptr(), tensor.numel() * int64_t(tensor.element_size()));
+  return tensor;
+}
+
 inline Tensor empty_like_on(const Tensor& tensor, int64_t size, ScalarType type) {
-  return torch::stable::new_empty(tensor, {size}, type);
+  return new_tensor(tensor, {size}, type);
 }
 
 // Memory from torch's allocator, for as long as the object lives.
@@ -35,7 +59,7 @@ class Scratch {
  public:
   explicit Scratch(const Tensor& like) : like_(like) {}
   void* operator()(int64_t bytes) const {
-    held_.push_back(empty_like_on(like_, bytes, ScalarType::Byte));
+    held_.push_back(new_tensor(like_, {bytes}, ScalarType::Byte));
     return held_.back().mutable_data_ptr();
   }
   template <class T>

@@ -19,13 +19,10 @@ namespace gpn::cpu {
 // An edge seen as an edge between clusters; those inside a cluster are dropped unless loops are kept.
 template <class Id>
 struct BetweenClusters {
+  static constexpr bool kRowNeedsCol = false;
   const Id* cluster;
   bool self_loops;
 
-  void fetch(const int64_t* row, const int64_t* col, int64_t count) const {
-    for (int64_t i = 0; i < count; ++i) prefetch(cluster + col[i]);
-    (void)row;  // mostly ascending: the processor fetches those itself
-  }
   uint64_t row(int64_t row, int64_t) const { return cluster[row]; }
   uint64_t col(int64_t, int64_t col) const { return cluster[col]; }
   bool keeps(uint64_t row, uint64_t col) const { return (row != col) | self_loops; }
@@ -33,7 +30,7 @@ struct BetweenClusters {
 
 // An edge seen as an unordered pair: it and its reverse are one.
 struct WithoutDirection {
-  void fetch(const int64_t*, const int64_t*, int64_t) const {}
+  static constexpr bool kRowNeedsCol = true;
   uint64_t row(int64_t row, int64_t col) const { return std::min(row, col); }
   uint64_t col(int64_t row, int64_t col) const { return std::max(row, col); }
   bool keeps(uint64_t, uint64_t) const { return true; }
@@ -114,12 +111,10 @@ class UniqueEdges {
     for_each_block([&](int64_t task, int64_t block, int64_t count) {
       const int64_t* row = edges_.row + block;
       const int64_t* col = edges_.col + block;
-      if (!ids_fit(row, count, edges_.num_nodes) || !ids_fit(col, count, edges_.num_nodes)) {
-        bad = true;
-        return false;
-      }
-      int64_t* next = next_.data() + task * layout_.buckets();
-      for (int64_t i = 0; i < count; ++i) ++next[view_.row(row[i], col[i]) >> layout_.local_bits];
+      if (!fit(row, count) || (View::kRowNeedsCol && !fit(col, count))) return !(bad = true);
+      const auto [view, layout] = std::pair(view_, layout_);  // copies, which no store can change
+      int64_t* next = next_.data() + task * layout.buckets();
+      for (int64_t i = 0; i < count; ++i) ++next[view.row(row[i], col[i]) >> layout.local_bits];
       return true;
     });
     if (bad) return false;
@@ -138,20 +133,22 @@ class UniqueEdges {
     for_each_block([&](int64_t task, int64_t block, int64_t count) {
       const int64_t* row = edges_.row + block;
       const int64_t* col = edges_.col + block;
-      int64_t* next = next_.data() + task * layout_.buckets();
-      view_.fetch(row, col, count);
+      if (!fit(col, count)) return !(bad = true);
+      const auto [view, layout] = std::pair(view_, layout_);
+      int64_t* next = next_.data() + task * layout.buckets();
+      Word* words = words_;
       for (int64_t i = 0; i < count; ++i) {
-        const uint64_t r = view_.row(row[i], col[i]), c = view_.col(row[i], col[i]);
-        int64_t& at = next[r >> layout_.local_bits];
-        Word word = Word(r & local_mask) << layout_.id_bits | Word(c);
-        if (layout_.edge_bits > 0) word = word << layout_.edge_bits | Word(block + i);
-        words_[at] = word;  // a dropped edge has its place too, which the next one takes
-        at += view_.keeps(r, c);
+        const uint64_t r = view.row(row[i], col[i]), c = view.col(row[i], col[i]);
+        int64_t& at = next[r >> layout.local_bits];
+        Word word = Word(r & local_mask) << layout.id_bits | Word(c);
+        if (layout.edge_bits > 0) word = word << layout.edge_bits | Word(block + i);
+        words[at] = word;  // a dropped edge has its place too, which the next one takes
+        at += view.keeps(r, c);
       }
       if (slot) std::fill(slot + block, slot + block + count, -1);
       return true;
     });
-    return true;
+    return !bad;
   }
 
   // How many distinct edges there are. `scratch(bytes)` gives memory that lasts until this returns.
@@ -212,6 +209,8 @@ class UniqueEdges {
       }
     });
   }
+
+  bool fit(const int64_t* id, int64_t count) const { return ids_fit(id, count, edges_.num_nodes); }
 
   Word key(Word word) const { return word >> layout_.edge_bits; }
 

@@ -1,0 +1,114 @@
+"""How fast ``gpn_ops.coarsen`` is, beside PyG's ``coalesce`` on edges that were relabelled before.
+
+Sparse random graphs with 2n undirected edges, both directions stored; clusters by ``gpn_ops.parse``. coarsen
+relabels the edges, drops or keeps those inside a cluster, and finds the representatives; what it is compared
+with only sorts and merges edges that were relabelled, and freed of inner edges, before the clock started:
+
+  coarsen      the operator; inner edges dropped
+  coalesce     torch_geometric.utils.coalesce on the relabelled edges between clusters
+  self-loops   the operator; inner edges kept, against coalesce on all relabelled edges
+  weighted     the operator with a weight per edge, against coalesce with the same weights
+
+All are checked against each other before anything is timed.
+"""
+
+from collections.abc import Callable
+
+import common
+import torch
+from torch_geometric.utils import coalesce
+from tqdm import tqdm
+
+import gpn_ops
+
+# method: what it is compared with
+PEERS = {
+    "coarsen": "coalesce",
+    "self-loops": "coalesce, self-loops",
+    "weighted": "coalesce, weighted",
+}
+
+
+class Case:
+    """One graph, its clusters, and every method on it."""
+
+    def __init__(self, num_nodes: int, device: torch.device):
+        self.num_nodes, self.device = num_nodes, device
+        edge_index, scores = common.random_graph(num_nodes, 2 * num_nodes)
+        self.edge_index, self.weight = edge_index.to(device), scores.to(device)
+        self.cluster = gpn_ops.parse(self.edge_index, self.weight, num_nodes)
+        self.num_clusters = int(self.cluster.max()) + 1
+        self.relabelled = self.cluster[self.edge_index]
+        between = self.relabelled[0] != self.relabelled[1]
+        self.between = self.relabelled[:, between].contiguous()
+        self.weight_between = self.weight[between].contiguous()
+
+    def methods(self) -> dict[str, Callable[[], object]]:
+        edges, cluster, count = self.edge_index, self.cluster, self.num_clusters
+        return {
+            "coarsen": lambda: gpn_ops.coarsen(edges, cluster),
+            "coalesce": lambda: coalesce(self.between, num_nodes=count),
+            "self-loops": lambda: gpn_ops.coarsen(edges, cluster, self_loops=True),
+            "coalesce, self-loops": lambda: coalesce(self.relabelled, num_nodes=count),
+            "weighted": lambda: gpn_ops.coarsen(edges, cluster, self.weight),
+            "coalesce, weighted": lambda: coalesce(self.between, self.weight_between, num_nodes=count),
+        }
+
+    def validate(self) -> None:
+        methods = self.methods()
+        for name in ("coarsen", "self-loops"):
+            assert torch.equal(methods[name]().edge_index, methods[PEERS[name]]()), name
+        coarse, (edges, weight) = methods["weighted"](), methods["coalesce, weighted"]()
+        assert torch.equal(coarse.edge_index, edges)
+        torch.testing.assert_close(coarse.edge_attr, weight)
+        assert torch.equal(
+            self.cluster[coarse.representative], torch.arange(self.num_clusters).to(self.device)
+        )
+
+    def measure(self) -> dict[str, object]:
+        self.validate()
+        runs = common.timed(self.methods(), self.device, seconds=3.0)
+        coarse_edges = gpn_ops.coarsen(self.edge_index, self.cluster).edge_index.numel() // 2
+        results = 8 * (2 * coarse_edges + self.num_clusters)
+        scratch = common.peak_bytes(self.methods()["coarsen"], self.device) - results
+        return {
+            "num_nodes": self.num_nodes,
+            "num_clusters": self.num_clusters,
+            "num_coarse_edges": coarse_edges,
+            "seconds": {name: run._asdict() for name, run in runs.items()},
+            "scratch_bytes_per_node": scratch / self.num_nodes,
+        }
+
+
+def main() -> None:
+    options = common.arguments(__doc__).parse_args()
+    device = common.prepare(options)
+    sizes = [1_000, 10_000, 100_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
+    results = [Case(size, device).measure() for size in tqdm(sizes, desc="timing")]
+
+    rows = []
+    for result in results:
+        median = {name: run["median"] for name, run in result["seconds"].items()}
+        rows.append(
+            [
+                f"{result['num_nodes']:,}",
+                *(f"{1e3 * median[name]:.3g} ms" for name in median),
+                *(f"{median[peer] / median[name]:.1f}" for name, peer in PEERS.items()),
+                f"{result['scratch_bytes_per_node']:.1f}",
+            ]
+        )
+    ratios = [f"coalesce / {name}" for name in PEERS]
+    print(common.table(["nodes", *median, *ratios, "scratch B/node"], rows))
+
+    path = options.output / f"coarsen_{device.type}.json"
+    common.save(path, device, results=results)
+    curves = {
+        name: [(result["num_nodes"], result["seconds"][name]["median"]) for result in results]
+        for name in ("coarsen", "coalesce")
+    }
+    title = f"Coarsening a sparse graph ({device.type}, {options.threads} threads)"
+    common.plot_loglog(path.with_suffix(""), title, "nodes (2n undirected edges)", "seconds", curves)
+
+
+if __name__ == "__main__":
+    main()
