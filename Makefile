@@ -108,7 +108,7 @@ CUDA_TORCH ?= torch===2.13.0
 .venv-cuda/.ready:
 	@echo "== environment: .venv-cuda ($(CUDA_TORCH))"
 	@$(PYTHON) -m venv .venv-cuda
-	@.venv-cuda/bin/python -m pip -qq --no-input install "$(CUDA_TORCH)" "cmake>=3.26" ninja
+	@.venv-cuda/bin/python -m pip -qq --no-input install "$(CUDA_TORCH)" "cmake>=3.26" ninja numpy
 	@touch $@
 
 cuda-link: .venv-cuda/.ready

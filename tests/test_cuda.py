@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from unittest import mock
 
 import conftest
@@ -308,7 +309,7 @@ print(gpn_ops.parse(edge_index, scores, 3).tolist())
 def test_an_id_out_of_range_is_asserted_on_the_device(gpu):
     """In a process of its own: after a device-side assertion its CUDA context is lost."""
     command = [sys.executable, "-c", BAD_ID, str(gpu.first)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
     assert done.returncode != 0
     assert gpu.bad_id_text in done.stderr
 
