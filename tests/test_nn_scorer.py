@@ -125,6 +125,7 @@ def test_half_precision_scores_in_float32(device, num_layers, dtype):
     half = copy.deepcopy(scorer).to(dtype)
     scores = half(h.to(dtype), edge_index)
     assert scores.dtype == torch.float32
+    assert not torch.equal(scores, scores.to(dtype).float())  # not rounded on the way either
     tolerance = 8 * torch.finfo(dtype).eps
     torch.testing.assert_close(scores, scorer(h, edge_index), atol=tolerance, rtol=tolerance)
     scores.sum().backward()
