@@ -24,7 +24,7 @@ CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-all test-torch-2.10 lint format build cpp-test sanitize mutants mutants-quick \
-    cuda cuda-link compute-sanitizer wheel bench clean
+    cuda cuda-link compute-sanitizer wheel bench guard clean
 
 help:
 	@echo "make demo             parse a graph, draw its clusters, time the operator"
@@ -39,7 +39,8 @@ help:
 	@echo "make wheel            a wheel in dist/ (with CUDA where nvcc is found)"
 	@echo "make test-torch-2.10  that wheel, tested beside the oldest torch it serves"
 	@echo "make test-all         everything, the slow tests included"
-	@echo "make bench            the benchmarks"
+	@echo "make bench            the benchmarks, and the pages that show them"
+	@echo "make guard            fails where a hot path needs 5 % more instructions or bytes"
 
 # ------------------------------------------------------------------------------ environment and build
 
@@ -149,7 +150,15 @@ test-torch-2.10: wheel .venv-torch-2.10/.ready
 # ------------------------------------------------------------------------------------------- the rest
 
 bench: build
-	@$(BIN)/python benchmarks/parse.py --device cpu
+	@for benchmark in "parse.py --instructions" coarsen.py layer.py memory.py "memory.py --backward" time.py; do \
+	    echo "== benchmark: $$benchmark"; \
+	    PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/$$benchmark || exit 1; \
+	done
+	@$(BIN)/python benchmarks/report.py
+
+guard: build
+	@echo "== guard: instructions and bytes of the hot paths"
+	@PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/guard.py
 
 lint: .venv/.ready
 	@echo "== lint: ruff, mypy, clang-format"
