@@ -95,4 +95,13 @@ class Half {
   uint16_t bits_;
 };
 
+// Planted bugs (mutants.py) are looked for with two dtypes, which halves the time to compile.
+#if defined(GPN_OPS_TWO_DTYPES)
+using ThirdDtype = float;
+using FourthDtype = double;
+#else
+using ThirdDtype = Half;
+using FourthDtype = BFloat16;
+#endif
+
 }  // namespace gpn::test

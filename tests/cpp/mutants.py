@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 SCRATCH = ROOT / "build" / "mutants"
 CXX = os.environ.get("CXX", "c++")
 # As in a release build: checks that vanish with NDEBUG have to be missed by a test.
-FLAGS = ["-std=c++20", "-O1", "-DNDEBUG", "-pthread"]
+FLAGS = ["-std=c++20", "-O1", "-DNDEBUG", "-DGPN_OPS_TWO_DTYPES", "-pthread"]
 SANITIZER = {"address": "address", "race": "thread", "undefined": "undefined"}
 
 # How a bug shows: what the failing test prints.

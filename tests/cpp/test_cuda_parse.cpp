@@ -354,8 +354,8 @@ int main(int argc, char** argv) {
     switch (seed / emulation::kPolicies % 4) {
       case 0: test_one<float>(random); break;
       case 1: test_one<double>(random); break;
-      case 2: test_one<Half>(random); break;
-      case 3: test_one<BFloat16>(random); break;
+      case 2: test_one<ThirdDtype>(random); break;
+      case 3: test_one<FourthDtype>(random); break;
     }
     test_bad_ids(random);
     test_kernels_alone(random);

@@ -379,8 +379,8 @@ int main(int argc, char** argv) {
     switch (seed / emulation::kPolicies % 5) {
       case 0: test_one<uint32_t, float>(random); break;
       case 1: test_one<uint32_t, double>(random); break;
-      case 2: test_one<uint32_t, Half>(random); break;
-      case 3: test_one<uint32_t, BFloat16>(random); break;
+      case 2: test_one<uint32_t, ThirdDtype>(random); break;
+      case 3: test_one<uint32_t, FourthDtype>(random); break;
       case 4: test_one<uint64_t, float>(random); break;
     }
     test_unique_edges(random);
