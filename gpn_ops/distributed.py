@@ -214,10 +214,14 @@ def coarsen(
     received = ranks.exchange(sizes_sent, one_each, one_each).tolist()
     sent = sizes_sent.tolist()
 
-    pieces = ranks.exchange(edges.t().contiguous(), sent, received)
+    pieces = edges.new_empty(2, sum(received))
+    for end, piece in zip(edges, pieces, strict=True):
+        ranks.exchange(end, sent, received, out=piece)
+    del edges
     # Clusters of one node each: what is left is to sort and to drop duplicates.
     identity = torch.arange(num_clusters, device=cluster.device)
-    edges, slot, _ = torch.ops.gpn.coarsen(pieces.t(), identity, True, values is not None)
+    edges, slot, _ = torch.ops.gpn.coarsen(pieces, identity, True, values is not None)
+    del pieces
     if edge_attr is None or values is None:
         return Coarse(edges, None, representative)
     values = _Exchange.apply(values, ranks, sent, received)
@@ -318,9 +322,11 @@ class _Ranks:
         """The elementwise maximum over the ranks, in place."""
         self._collective(dist.all_reduce, tensor, op=dist.ReduceOp.MAX)
 
-    def exchange(self, rows: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    def exchange(
+        self, rows: Tensor, sent: list[int], received: list[int], out: Tensor | None = None
+    ) -> Tensor:
         """The first sent[0] rows to rank 0, the next sent[1] to rank 1, ...; what comes, in rank order."""
-        result = rows.new_empty(sum(received), *rows.shape[1:])
+        result = rows.new_empty(sum(received), *rows.shape[1:]) if out is None else out
         self._collective(dist.all_to_all_single, result, rows.contiguous(), received, sent)
         return result
 
