@@ -183,6 +183,7 @@ bool for_each_inner(const Parallel& parallel, const Edges& edges, const int64_t*
         return;
       }
       for (int64_t i = 0; i < count; ++i) {
+        if (i + kAhead < count) prefetch_read(cluster + col[i + kAhead]);
         const int64_t c = cluster[row[i]];
         f(block + i, c == cluster[col[i]] ? c : -1);
       }

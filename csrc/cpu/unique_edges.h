@@ -23,6 +23,8 @@ struct BetweenClusters {
   const Id* cluster;
   bool self_loops;
 
+  // Of columns alone: rows mostly ascend, and the processor fetches those itself.
+  void fetch(int64_t col) const { prefetch_read(cluster + col); }
   uint64_t row(int64_t row, int64_t) const { return cluster[row]; }
   uint64_t col(int64_t, int64_t col) const { return cluster[col]; }
   bool keeps(uint64_t row, uint64_t col) const { return (row != col) | self_loops; }
@@ -31,6 +33,7 @@ struct BetweenClusters {
 // An edge seen as an unordered pair: it and its reverse are one.
 struct WithoutDirection {
   static constexpr bool kRowNeedsCol = true;
+  void fetch(int64_t) const {}
   uint64_t row(int64_t row, int64_t col) const { return std::min(row, col); }
   uint64_t col(int64_t row, int64_t col) const { return std::max(row, col); }
   bool keeps(uint64_t, uint64_t) const { return true; }
@@ -138,6 +141,7 @@ class UniqueEdges {
       int64_t* next = next_.data() + task * layout.buckets();
       Word* words = words_;
       for (int64_t i = 0; i < count; ++i) {
+        if (i + kAhead < count) view.fetch(col[i + kAhead]);
         const uint64_t r = view.row(row[i], col[i]), c = view.col(row[i], col[i]);
         int64_t& at = next[r >> layout.local_bits];
         Word word = Word(r & local_mask) << layout.id_bits | Word(c);
