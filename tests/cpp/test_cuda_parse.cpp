@@ -338,6 +338,27 @@ void test_grids() {
   CHECK(record.launches == launches);
 }
 
+// As many launches as docs/cuda.md says, CUB's own aside.
+void test_launches() {
+  const Scratch memory;
+  const Graph<float> graph{{0, 1, 2}, {1, 2, 0}, {1, 2, 3}, 3};
+  const OnDevice<float> device(graph, memory);
+  const Launcher launch{nullptr};
+  int64_t* kept = memory.array<int64_t>(3);
+  const auto launches_of = [](const auto& call) {
+    emulation::clear();
+    call();
+    return record.launches;
+  };
+  const auto dominant = [&](Form form) {
+    cuda::dominant(launch, device.edges, device.scores, KeepColumn{device.edges.col}, form, 0, kept, memory);
+  };
+  CHECK(launches_of([&] { dominant(Form::kAutomatic); }) == 3);
+  CHECK(launches_of([&] { cuda::label_choices<int32_t>(launch, kept, 3, kept, memory); }) == 5);
+  CHECK(launches_of([&] { dominant(Form::kWide); }) == 5);
+  CHECK(launches_of([&] { components_cuda<int32_t>(launch, device.edges, memory); }) == 5);
+}
+
 template <class Score>
 void test_one(Random& random) {
   test_operators<Score>(random);
@@ -350,6 +371,7 @@ void test_one(Random& random) {
 int main(int argc, char** argv) {
   using namespace gpn::test;
   test_grids();
+  test_launches();
   return for_seeds(argc, argv, 300, [](emulation::Random& random, uint64_t seed) {
     switch (seed / emulation::kPolicies % 4) {
       case 0: test_one<float>(random); break;
