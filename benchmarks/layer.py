@@ -270,6 +270,7 @@ def report_time(sizes: tuple[int, ...], device: torch.device, budget: float, res
     result["time"], result["parts"] = [], []
     for n in sizes:
         layers, parts = times(n, device, budget)
+        print({"n": n, **layers}, flush=True)  # the larger sizes take minutes
         row: dict[str, Any] = {"n": n, **{name: 1000 * value for name, value in layers.items()}}
         row["ratio"] = layers["ParsePooling"] / layers["bare products"]
         result["time"].append(row)

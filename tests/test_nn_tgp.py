@@ -1,0 +1,56 @@
+"""ParsePooling as a pooler of torch-geometric-pool, with the real package."""
+
+import pytest
+import torch
+
+pytest.importorskip("tgp.src", reason="torch-geometric-pool is not installed", exc_type=ImportError)
+
+import graphs
+from tgp.src import PoolingOutput
+
+from gpn_ops.nn import ParsePooling
+from gpn_ops.nn.tgp import ParsePooler
+
+
+@pytest.fixture
+def example(device):
+    generator = torch.Generator().manual_seed(0)
+    edge_index = graphs.erdos_renyi(30, 40, generator).to(device)
+    return torch.randn(30, 8, generator=generator).to(device), edge_index
+
+
+def test_pools_as_the_layer_does(device, example):
+    x, edge_index = example
+    batch = (torch.arange(30, device=device) >= 15).long()
+    pooler = ParsePooler(8, weighted=True).to(device)
+    layer = ParsePooling(8, weighted=True).to(device)
+    layer.load_state_dict(pooler.layer.state_dict())
+    out, expected = pooler(x=x, adj=edge_index, batch=batch), layer(x, edge_index, batch=batch)
+    assert isinstance(out, PoolingOutput)
+    assert torch.equal(out.x, expected.x)
+    assert torch.equal(out.edge_index, expected.edge_index)
+    assert torch.equal(out.edge_weight, expected.edge_attr)
+    assert torch.equal(out.batch, expected.batch)
+    assert torch.equal(out.so.cluster_index, expected.cluster)
+    lifted = pooler(x=out.x, so=out.so, lifting=True)
+    torch.testing.assert_close(lifted, layer.unpool(expected.x, expected.cluster))
+
+
+def test_behaves_as_a_pooler(device, example):
+    x, edge_index = example
+    pooler = ParsePooler(8).to(device)
+    assert pooler.is_sparse
+    assert pooler.is_trainable
+    assert not pooler.has_loss
+    assert "ParsePooling(8" in repr(pooler)
+    before = [p.clone() for p in pooler.layer.select.scorer.lins.parameters()]
+    pooler.reset_parameters()
+    after = pooler.layer.select.scorer.lins.parameters()
+    assert not any(torch.equal(p, q) for p, q in zip(before, after, strict=True))
+    pooler(x=x, adj=edge_index).x.sum().backward()
+    assert all(p.grad is not None for p in pooler.parameters())
+
+
+def test_foreign_arguments_are_refused_by_name():
+    with pytest.raises(TypeError, match="ratio"):
+        ParsePooler(8, ratio=0.5)
