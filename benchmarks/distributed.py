@@ -206,6 +206,45 @@ def costs(num_nodes: int, repeats: int) -> dict[str, float]:
     }
 
 
+def rank_table(results: list[dict[str, Any]]) -> str:
+    """Time, CPU time and bytes by nodes and ranks, beside the fewest ranks."""
+    fewest = min(result["ranks"] for result in results)
+    alone = {result["num_nodes"]: result for result in results if result["ranks"] == fewest}
+
+    def milliseconds(call: dict[str, float]) -> str:
+        return f"{1e3 * call['seconds']:.1f} ms"
+
+    rows = []
+    for result in results:
+        parse, coarsen, base = result["parse"], result["coarsen"], alone[result["num_nodes"]]
+        ring = 2 * (result["ranks"] - 1) / result["ranks"] * parse["payload_bytes_per_node"]
+        rows.append(
+            [
+                f"{result['num_nodes']:,}",
+                result["ranks"],
+                milliseconds(parse),
+                f"{parse['seconds'] / base['parse']['seconds']:.2f}",
+                f"{parse['cpu_seconds'] / base['parse']['cpu_seconds']:.2f}",
+                f"{parse['payload_bytes_per_node']:.2f}",
+                f"{parse['wire_bytes_per_node']:.1f} ({ring:.1f})",
+                milliseconds(coarsen),
+                f"{coarsen['seconds'] / base['coarsen']['seconds']:.2f}",
+                f"{coarsen['wire_bytes_per_node']:.1f}",
+            ]
+        )
+    first = f"{fewest} rank" + "s" * (fewest > 1)
+    header = [
+        "nodes",
+        "ranks",
+        "parse",
+        f"/ {first}",
+        f"cpu / {first}",
+        "payload B/node",
+        "wire B/node (ring)",
+    ]
+    return common.table([*header, "coarsen", f"/ {first}", "wire B/node"], rows)
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
@@ -220,37 +259,7 @@ def main() -> None:
     for num_nodes, size in tqdm([(n, r) for n in sizes for r in options.ranks], desc="ranks"):
         results.append({"num_nodes": num_nodes, "ranks": size, **run_ranks(size, num_nodes, repeats)})
 
-    alone = {result["num_nodes"]: result for result in results if result["ranks"] == options.ranks[0]}
-    rows = []
-    for result in results:
-        parse, coarsen, base = result["parse"], result["coarsen"], alone[result["num_nodes"]]
-        ring = 2 * (result["ranks"] - 1) / result["ranks"] * parse["payload_bytes_per_node"]
-        rows.append(
-            [
-                f"{result['num_nodes']:,}",
-                result["ranks"],
-                f"{1e3 * parse['seconds']:.3g} ms",
-                f"{parse['seconds'] / base['parse']['seconds']:.2f}",
-                f"{parse['cpu_seconds'] / base['parse']['cpu_seconds']:.2f}",
-                f"{parse['payload_bytes_per_node']:.2f}",
-                f"{parse['wire_bytes_per_node']:.1f} ({ring:.1f})",
-                f"{1e3 * coarsen['seconds']:.3g} ms",
-                f"{coarsen['seconds'] / base['coarsen']['seconds']:.2f}",
-                f"{coarsen['wire_bytes_per_node']:.1f}",
-            ]
-        )
-    first = f"{options.ranks[0]} rank" + "s" * (options.ranks[0] > 1)
-    header = [
-        "nodes",
-        "ranks",
-        "parse",
-        f"/ {first}",
-        f"cpu / {first}",
-        "payload B/node",
-        "wire B/node (ring)",
-    ]
-    print(common.table([*header, "coarsen", f"/ {first}", "wire B/node"], rows))
-
+    print(rank_table(results))
     torch.set_num_threads(1)
     by_edge = costs(100_000 if options.quick else 2_000_000, 3 if options.quick else 5)
     print(common.table(["cost (one thread)", ""], [[name, f"{cost:.3g}"] for name, cost in by_edge.items()]))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import common
+import distributed
 import traffic
 
 SECONDS, GB = 1e-9, 1e9
@@ -28,20 +29,23 @@ class Machine(NamedTuple):
     ranks: int
     memory: float  # GB
     bandwidth: float  # GB/s, of the memory
-    link: float  # GB/s, one way, between ranks
+    link: float  # GB/s, one way, from a rank to other ranks
+    ring: float  # GB/s, one way, from a rank to the next in an all-reduce
     threads: int = 0  # 0: a GPU
 
 
 # Two AMD EPYC 9654: 2 x 96 cores, 2 x 12 channels of DDR5-4800; 24 modules of 64 GB; 400 Gb/s InfiniBand.
-# H100 SXM: 80 GB; NVLink 900 GB/s both ways together; a 400 Gb/s port a GPU (DGX H100).
-EPYC = Machine(ranks=1, memory=1536, bandwidth=921.6, link=50, threads=192)
-H100 = Machine(ranks=8, memory=80, bandwidth=traffic.CARDS["H100 SXM"], link=450)
+# H100 SXM: 80 GB; NVLink 900 GB/s both ways together; DGX H100: 8 GPUs with a 400 Gb/s
+# port each; NCCL lays a ring through each port, so that an all-reduce leaves a machine through all eight.
+EPYC = Machine(ranks=1, memory=1536, bandwidth=921.6, link=50, ring=50, threads=192)
+H100 = Machine(ranks=8, memory=80, bandwidth=traffic.CARDS["H100 SXM"], link=450, ring=450)
 MACHINES = {
     "1 server (2 x EPYC 9654)": EPYC,
     "8 servers, 400 Gb/s": EPYC._replace(ranks=8),
     "64 servers, 400 Gb/s": EPYC._replace(ranks=64),
     "1 DGX H100 (8 GPUs)": H100,
-    "8 DGX H100 (64 GPUs)": H100._replace(ranks=64, link=50),
+    "2 DGX H100 (16 GPUs)": H100._replace(ranks=16, link=50, ring=400),
+    "8 DGX H100 (64 GPUs)": H100._replace(ranks=64, link=50, ring=400),
 }
 
 
@@ -75,8 +79,11 @@ def steps(graph: Graph, machine: Machine, costs: dict[str, float]) -> list[Step]
     claim = 4 if ranks << (int(n) - 1).bit_length() <= 2**31 else 8
     exchanged = 2 * (ranks - 1) / ranks * (4 + claim) * n
     keys_bytes = 50 * n  # dominant edge, score, column, and the tile's own reads and writes
+    several = ranks > 1  # one rank calls gpn_ops.parse and gpn_ops.coarsen, and is done
     keys = costs["keys_ns_per_node"] * SECONDS * n / machine.threads if machine.threads else 0.0
     moved = (ranks - 1) / ranks * 16 * coarse
+    # What the operator takes beside its result: keys on the CPU; keys, sorted keys and CUB's buffer on CUDA.
+    scratch = 8 if machine.threads else 24
     merge = costs["coarsen_shuffled_ns_per_edge"], coarse, 40 * coarse, "coarsen", coarse
     return [
         Step(
@@ -86,8 +93,14 @@ def steps(graph: Graph, machine: Machine, costs: dict[str, float]) -> list[Step]
             compute(costs["dominant_shuffled_ns_per_edge"], m, 20 * m, "dominant", m),
             True,
         ),
-        Step("parse: keys", 24 * n, 0, max(keys, keys_bytes / (machine.bandwidth * GB)), False),
-        Step("parse: two all-reduces", 24 * n, exchanged, exchanged / (machine.link * GB), False),
+        Step(
+            "parse: keys",
+            several * 24 * n,
+            0,
+            several * max(keys, keys_bytes / (machine.bandwidth * GB)),
+            False,
+        ),
+        Step("parse: two all-reduces", several * 24 * n, exchanged, exchanged / (machine.ring * GB), False),
         Step(
             "parse: components",
             28 * n,
@@ -97,17 +110,23 @@ def steps(graph: Graph, machine: Machine, costs: dict[str, float]) -> list[Step]
         ),
         Step(
             "coarsen: the shard",
-            8 * n + 8 * m + 16 * coarse,
+            8 * n + scratch * m + 16 * coarse,
             0,
             compute(costs["coarsen_shuffled_ns_per_edge"], m, 40 * m, "coarsen", m),
             True,
         ),
-        Step("coarsen: rows to their owners", 8 * n + 32 * coarse, moved, moved / (machine.link * GB), True),
+        Step(
+            "coarsen: rows to their owners",
+            several * (8 * n + 32 * coarse),
+            moved,
+            moved / (machine.link * GB),
+            True,
+        ),
         Step(
             "coarsen: join duplicates",
-            8 * n + 40 * coarse,
+            several * (8 * n + (32 + scratch) * coarse),
             0,
-            compute(*merge) if ranks > 1 else 0.0,
+            several * compute(*merge),
             True,
         ),
     ]
@@ -183,10 +202,10 @@ def cost_table(costs: dict[str, float]) -> str:
 def page_with(page: str, parts: dict[str, str]) -> str:
     """The page with the text between the marks of each part replaced."""
     for name, text in parts.items():
-        begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         page, count = re.subn(
             re.escape(begin) + ".*?" + re.escape(end),
-            lambda _, text=text, begin=begin, end=end: begin + text + end,
+            lambda _, text=text, begin=begin, end=end: f"{begin}{text}\n{end}",
             page,
             flags=re.DOTALL,
         )
@@ -199,8 +218,12 @@ DOCUMENTED = Graph(nodes=1e9, edges=1e10)
 
 
 def parts(graph: Graph) -> dict[str, str]:
-    costs = measured()["costs"]
-    return {"costs": cost_table(costs), "tables": tables(graph, costs)}
+    results, costs = measured()["results"], measured()["costs"]
+    return {
+        "ranks": distributed.rank_table(results),
+        "costs": cost_table(costs),
+        "tables": tables(graph, costs),
+    }
 
 
 def main() -> None:
