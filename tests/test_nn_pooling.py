@@ -160,8 +160,9 @@ def test_connect_takes_the_nodes_in_any_order(device):
     shuffled = SelectOutput(
         torch.tensor([2, 0, 1], device=device), 3, torch.tensor([1, 0, 0], device=device), 2
     )
-    out = ConnectClusters()(shuffled, edge_index)
+    out = ConnectClusters()(shuffled, edge_index, torch.tensor([1.0, 2.0, 3.0, 4.0], device=device))
     assert out.edge_index.tolist() == [[0, 1], [1, 0]]
+    assert out.edge_attr.tolist() == [3, 4]  # those of nodes 1 and 2: 0 and 1 are in one cluster
 
 
 def test_connect_refuses_dropped_nodes():
