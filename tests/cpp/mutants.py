@@ -261,6 +261,7 @@ MUTANTS = [
         "  launch(fill<uint64_t>, num_nodes, keys, num_nodes, 0);\n",
         "",
         PARSE,
+        "address",
     ),
     Mutant(
         "packed-one-id-too-far",
