@@ -12,7 +12,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from gpn_ops import _checks, reference
-from gpn_ops.reference import parsing
 
 PARSERS = [reference.algorithm1, reference.parse]
 EVERY_PARSER = pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
