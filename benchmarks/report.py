@@ -70,8 +70,8 @@ def page() -> str:
     parts = [
         "# Benchmarks",
         "Written by `python benchmarks/report.py` from the results in `benchmarks/results`; each section "
-        "names the command that made its figures. **All of these are CPU figures**: nobody has measured a GPU "
-        "yet. Every benchmark takes `--device cuda`, and its results then appear here too.",
+        "names the command that made its figures. **All of these are CPU figures**: nobody has measured a "
+        "GPU yet. Every benchmark takes `--device cuda`, and its results then appear here too.",
     ]
     for device in ("cpu", "cuda"):
         for section in sections():
