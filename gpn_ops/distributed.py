@@ -97,7 +97,7 @@ def parse(
         }
         dominant = torch.ops.gpn.dominant(edge_index, scores, num_nodes)
         ranks.check_device("edge_index", edge_index)
-        facts["dtype of scores"] = _name(scores.dtype)
+        facts |= {"dtype of scores": _name(scores.dtype), "device of edge_index": edge_index.device.type}
         return facts, (dominant, _keys.self_choices(num_nodes, edge_index.device))
 
     dominant, choices = ranks.agree(local)
@@ -179,7 +179,8 @@ def coarsen(
         check_coarsen(edge_index, cluster)
         ranks.check_device("edge_index", edge_index)
         check_reduction(reduce)
-        facts = {
+        facts: dict[str, Any] = {
+            "device of edge_index": edge_index.device.type,
             "cluster": list(cluster.shape),
             "reduce": reduce,
             "self_loops": self_loops,
@@ -217,11 +218,11 @@ def coarsen(
     pieces = edges.new_empty(2, sum(received))
     for end, piece in zip(edges, pieces, strict=True):
         ranks.exchange(end, sent, received, out=piece)
-    del edges
+    del edges, end
     # Clusters of one node each: what is left is to sort and to drop duplicates.
     identity = torch.arange(num_clusters, device=cluster.device)
     edges, slot, _ = torch.ops.gpn.coarsen(pieces, identity, True, values is not None)
-    del pieces
+    del pieces, piece
     if edge_attr is None or values is None:
         return Coarse(edges, None, representative)
     values = _Exchange.apply(values, ranks, sent, received)
