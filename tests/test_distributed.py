@@ -113,6 +113,7 @@ def check_parse(graph: graphs.Graph, group: dist.ProcessGroup, seed: int, chunk_
 def check_coarsen(case: CoarsenCase, group: dist.ProcessGroup, seed: int) -> None:
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     mine = ranks.shards(case.edge_index.size(1), size, seed)[rank]
+    blocks, gradients = [], []
     for name, attr in case.attributes.items():
         for reduce in ("sum", "mean", "max") if attr is not None else ("sum",):
             for self_loops in (False, True):
@@ -124,19 +125,22 @@ def check_coarsen(case: CoarsenCase, group: dist.ProcessGroup, seed: int) -> Non
                 got = gpn_ops.distributed.coarsen(
                     case.edge_index[:, mine], case.cluster, part, **options, group=group
                 )
-                compare_block(got, expected, what, size, rank)
-                if whole is None or part is None:
-                    continue
-                weight = torch.arange(expected.edge_attr.numel()).view(expected.edge_attr.shape) % 5 - 2.0
-                expected.edge_attr.backward(weight.to(whole.dtype))
-                begin, end = block(got, expected, size, rank)
-                got.edge_attr.backward(weight[begin:end].to(whole.dtype))
-                torch.testing.assert_close(
-                    part.grad, whole.grad[mine], msg=lambda text, w=what: f"{w}: {text}"
-                )
+                # All exchanges come before any comparison: a rank that fails one must not leave the others
+                # waiting, or they would report that instead.
+                if whole is not None and part is not None:
+                    weight = torch.arange(expected.edge_attr.numel()).view(expected.edge_attr.shape) % 5 - 2.0
+                    expected.edge_attr.backward(weight.to(whole.dtype))
+                    begin, end = block(expected, size, rank)
+                    got.edge_attr.backward(weight[begin:end].to(whole.dtype))
+                    gradients.append((what, part.grad, whole.grad[mine]))
+                blocks.append((what, got, expected))
+    for what, got, expected in blocks:
+        compare_block(got, expected, what, size, rank)
+    for what, got_grad, expected_grad in gradients:
+        torch.testing.assert_close(got_grad, expected_grad, msg=lambda text, what=what: f"{what}: {text}")
 
 
-def block(got: Coarse, expected: Coarse, size: int, rank: int) -> tuple[int, int]:
+def block(expected: Coarse, size: int, rank: int) -> tuple[int, int]:
     """Which of the coarse edges of the whole graph this rank has to hold."""
     c = expected.representative.numel()
     rows = expected.edge_index[0].contiguous()
@@ -145,7 +149,7 @@ def block(got: Coarse, expected: Coarse, size: int, rank: int) -> tuple[int, int
 
 
 def compare_block(got: Coarse, expected: Coarse, what: str, size: int, rank: int) -> None:
-    begin, end = block(got, expected, size, rank)
+    begin, end = block(expected, size, rank)
     assert torch.equal(got.representative, expected.representative), what
     assert torch.equal(got.edge_index, expected.edge_index[:, begin:end]), what
     if expected.edge_attr is None:
