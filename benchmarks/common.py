@@ -122,6 +122,7 @@ def timed(
     for turn in range(max(repeats.values())):
         for name, call in methods.items():
             if turn < repeats[name] and name not in slow:
+                call()  # the turn's own warm-up: caches and sleeping threads are as the one before left them
                 runs[name].append(once(call))
 
     def summary(times: list[float]) -> Timing:

@@ -96,7 +96,7 @@ class Case:
 
     def measure(self) -> dict[str, object]:
         self.validate()
-        runs = common.timed(self.methods(), self.device, seconds=1.0 if self.num_nodes < 5_000_000 else 6.0)
+        runs = common.timed(self.methods(), self.device, seconds=1.0 if self.num_nodes < 5_000_000 else 4.0)
         scratch = common.peak_bytes(self.methods()["parse"], self.device) - 8 * self.num_nodes
         return {
             "num_nodes": self.num_nodes,

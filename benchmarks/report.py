@@ -94,20 +94,18 @@ def page() -> str:
 
 def readme() -> str:
     """README.md with its table of ratios made anew."""
-    result = {
-        stem: json.loads((common.RESULTS / f"{stem}_cpu.json").read_text())
-        for stem in ("parse", "coarsen", "memory_forward", "memory_backward", "layer")
-    }
-    machine = result["parse"]["machine"]
-    rows = [*parse.highlights(result["parse"]), *coarsen.highlights(result["coarsen"])]
-    rows += memory.highlights(result["memory_forward"]) + memory.highlights(result["memory_backward"])
-    rows += layer.highlights(result["layer"])
-    table = common.table(["what", "ratio"], rows)
+    rows, machine = [], {}
+    for section in sections():
+        path = common.RESULTS / f"{section.stem}_cpu.json"
+        if path.exists() and hasattr(section.module, "highlights"):
+            content = json.loads(path.read_text())
+            rows += section.module.highlights(content)
+            machine = content["machine"]
     where = f"{machine['processor']}, {machine['threads']} threads, CPU; no GPU figures yet"
     text = f"{where}. All figures and the commands that made them: [docs/benchmarks.md](docs/benchmarks.md)."
     before, rest = README.read_text().split(START)
     _, after = rest.split(END)
-    return f"{before}{START}\n{text}\n\n{table}\n{END}{after}"
+    return f"{before}{START}\n{text}\n\n{common.table(['what', 'ratio'], rows)}\n{END}{after}"
 
 
 def main() -> None:
