@@ -43,7 +43,7 @@ struct Settings {
   Policy policy = Policy::kSequential;
   uint64_t seed = 0;
   unsigned resident_threads = 1024;  // of blocks that run side by side; at least one block does
-  int64_t most_steps = 5'000'000;   // of one launch; more means that threads wait for each other forever
+  int64_t most_steps = 5'000'000;    // of one launch; more means that threads wait for each other forever
 };
 inline Settings settings;
 
