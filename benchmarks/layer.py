@@ -27,7 +27,8 @@ PEERS = ("EdgePooling", "ASAPooling", "SAGPooling", "Algorithm 1")
 NOTES = """\
 The parts are timed one by one, each on the results of those before it. `score` has the matrix products,
 and beside them the products of features, a LayerNorm and a ReLU for every undirected edge. On small
-graphs the number of calls counts, not their work."""
+graphs the number of calls counts, not their work. At n = 100 SAGPooling is faster than the bare products
+alone: it scores nodes, of which there are ten times fewer than edges."""
 
 
 def dense_batch(num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
