@@ -6,6 +6,7 @@ except ImportError as error:
     raise ImportError("gpn_ops.nn needs PyTorch Geometric: pip install torch_geometric") from error
 
 from .connect import ConnectClusters
+from .dropout import Dropout
 from .hierarchy import HierarchyOutput, ParseHierarchy
 from .multiset import DeepSets, Reduce
 from .pooling import ParsePooling, PoolOutput
@@ -16,6 +17,7 @@ from .tree import Level, ParseTree
 __all__ = [
     "ConnectClusters",
     "DeepSets",
+    "Dropout",
     "EdgeScorer",
     "HierarchyOutput",
     "Level",

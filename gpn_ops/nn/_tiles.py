@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .dropout import kept, scale_of_kept
+
 # Large enough that a matrix product is worth its call, small enough that the few buffers of a tile stay in
 # the cache and are little beside the features of a graph of 10,000 nodes.
 TILE_BYTES = 2**19
@@ -59,16 +61,11 @@ class Dropout:
     def __call__(self, z: Tensor) -> Tensor:
         if self.p == 0:
             return z
-        keep = torch.empty_like(z).bernoulli_(1 - self.p, generator=self.generator)
-        return z.mul_(keep).mul_(self._scale)
+        return z.mul_(kept(z, self.p, self.generator))
 
     def backward_(self, grad: Tensor) -> Tensor:
         """In place, where what was dropped is known to be masked already."""
-        return grad if self.p == 0 else grad.mul_(self._scale)
-
-    @property
-    def _scale(self) -> float:
-        return 0.0 if self.p == 1 else 1 / (1 - self.p)
+        return grad if self.p == 0 else grad.mul_(scale_of_kept(grad, self.p))
 
 
 def draw_seed(p: float, training: bool) -> Tensor | None:
@@ -192,7 +189,8 @@ class Hidden:
         for linear, norm in zip(reversed(self.linears), reversed(self.norms), strict=True):
             z, a, normalised = self.saved.pop()
             # Also masks what dropout set to zero.
-            grad = self.dropout.backward_(grad.masked_fill_(out == 0, 0))
+            torch.ops.aten.threshold_backward.grad_input(grad, out, 0, grad_input=grad)
+            grad = self.dropout.backward_(grad)
             if norm is not None and normalised is not None:
                 grad = norm.backward(grad, a, normalised.mean, normalised.rstd)
             del a, normalised

@@ -17,6 +17,7 @@ from ._tiles import (
     weight_and_bias,
     wide_dtype,
 )
+from .dropout import dropout
 
 
 class Reduce(torch.nn.Module):
@@ -58,12 +59,15 @@ class DeepSets(torch.nn.Module):
 
     where each MLP is Linear (ReLU, dropout, Linear)*, and ends in LayerNorm(input + output).
 
-    What the MLPs give exists for one tile of nodes at a time, and is computed anew in backward.
+    What the MLPs give exists for one tile of nodes at a time, and is computed anew in backward, unless
+    :obj:`recompute` is off.
 
     Args:
         in_channels (int): Size of each node's features, of the hidden layers and of the output.
         num_layers (int, optional): The number of Linear layers of each MLP. (default: :obj:`1`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
+        recompute (bool, optional): If :obj:`False`, backward finds what forward computed: faster, for memory
+            in proportion to the number of layers. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -72,7 +76,9 @@ class DeepSets(torch.nn.Module):
         torch.Size([2, 16])
     """
 
-    def __init__(self, in_channels: int, num_layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self, in_channels: int, num_layers: int = 1, dropout: float = 0.0, recompute: bool = True
+    ) -> None:
         super().__init__()
         if num_layers < 1:
             raise ValueError(f"num_layers: expected at least 1, got {num_layers}")
@@ -81,6 +87,7 @@ class DeepSets(torch.nn.Module):
         self.in_channels = in_channels
         self.num_layers = num_layers
         self.dropout = dropout
+        self.recompute = recompute
         self.lins1 = _linears(in_channels, num_layers)
         self.norm1 = torch.nn.LayerNorm(in_channels)
         self.lins2 = _linears(in_channels, num_layers)
@@ -102,6 +109,9 @@ class DeepSets(torch.nn.Module):
         Returns:
             torch.Tensor: The features of the clusters, :math:`[c, d]`.
         """
+        if not self.recompute and torch.is_grad_enabled():
+            rows = self._residual(x, self.lins1, self.norm1)
+            return self._residual(ops.reduce(rows, cluster, num_clusters), self.lins2, self.norm2)
         product = matmul_dtype(x, self.norm1.weight)
         sums = residual_sum(
             x,
@@ -119,6 +129,13 @@ class DeepSets(torch.nn.Module):
             self.dropout,
             draw_seed(self.dropout, self.training),
         )
+
+    def _residual(self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm) -> Tensor:
+        """LayerNorm(x + MLP(x)), all of it kept for backward."""
+        z = lins[0](x)
+        for lin in lins[1:]:
+            z = lin(dropout(z.relu(), self.dropout, self.training))
+        return norm(x + z)
 
     def __repr__(self) -> str:
         return (

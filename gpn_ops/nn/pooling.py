@@ -82,6 +82,9 @@ class ParsePooling(torch.nn.Module):
             that the coarse graph carries the weights of equation 2. (default: :obj:`False`)
         edge_reduce (str, optional): How the attributes of edges that become one are reduced: :obj:`"sum"`,
             :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
+        recompute (bool, optional): If :obj:`False`, what the MLPs compute is kept for backward instead of
+            being computed anew. A training step is faster, and takes memory for several rows of features per
+            node and edge: right where graphs are small. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -107,19 +110,20 @@ class ParsePooling(torch.nn.Module):
         self_loops: bool = False,
         weighted: bool = False,
         edge_reduce: str = "sum",
+        recompute: bool = True,
     ) -> None:
         super().__init__()
         if not 0 <= drop_edge <= 1:
             raise ValueError(f"drop_edge: expected a probability, got {drop_edge}")
         self.in_channels = in_channels
         self.drop_edge = drop_edge
-        self.select = SelectParse(in_channels, scorer_layers, dropout, self_loops)
+        self.select = SelectParse(in_channels, scorer_layers, dropout, self_loops, recompute)
         self.connect = ConnectClusters(edge_reduce, weighted)
         self.multiset: torch.nn.Module
         if isinstance(multiset, torch.nn.Module):
             self.multiset = multiset
         elif multiset == "deepsets":
-            self.multiset = DeepSets(in_channels, multiset_layers, dropout)
+            self.multiset = DeepSets(in_channels, multiset_layers, dropout, recompute)
         elif multiset in ("sum", "mean", "max"):
             self.multiset = Reduce(multiset)
         else:

@@ -36,6 +36,7 @@ class SelectParse(Select):
         dropout (float, optional): Dropout probability in the scorer. (default: :obj:`0.0`)
         self_loops (bool, optional): If :obj:`True`, a self-loop is added to every node that has none, and
             competes: a node that scores highest with itself chooses no neighbour. (default: :obj:`False`)
+        recompute (bool, optional): As in :class:`EdgeScorer`. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -46,12 +47,17 @@ class SelectParse(Select):
     """
 
     def __init__(
-        self, in_channels: int, num_layers: int = 2, dropout: float = 0.0, self_loops: bool = False
+        self,
+        in_channels: int,
+        num_layers: int = 2,
+        dropout: float = 0.0,
+        self_loops: bool = False,
+        recompute: bool = True,
     ) -> None:
         super().__init__()
         self.in_channels = in_channels
         self.self_loops = self_loops
-        self.scorer = EdgeScorer(in_channels, num_layers, dropout)
+        self.scorer = EdgeScorer(in_channels, num_layers, dropout, recompute)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""

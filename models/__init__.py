@@ -1,0 +1,7 @@
+"""Models and training for the tasks of the Graph Parsing Networks paper; run from a checkout.
+
+python -m models.train PROTEINS         train and test
+python -m models.report results         tables beside the paper's figures
+python -m models.draw trees|heights     pictures
+python -m models.reconstruct ring|grid  the reconstruction task
+"""

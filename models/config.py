@@ -1,0 +1,161 @@
+"""Settings of a training run: one flat YAML file a data set, every value open to ``--set``."""
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings. The defaults are those that most presets share."""
+
+    dataset: str
+    """Name of the data set, or import path of a PyG data set class, with arguments:
+    ``package.module:Class(root, name="x")``."""
+    task: str = "graph"
+    """graph, node or molecule."""
+    model: str = "gpn"
+    """gpn, or one of the baselines (graph tasks)."""
+
+    hidden: int = 128
+    """Size of all hidden features."""
+    gnn_layers: int = 3
+    """Layers of the GNN whose output edges are scored on."""
+    multiset_gnn_layers: int | None = None
+    """Layers of the GNN whose output is pooled; 0 pools the features themselves, none shares the other GNN's
+    output."""
+    decoder_layers: int = 2
+    """Layers of the decoder's GNN (node tasks)."""
+    deepsets_layers: int = 1
+    """Layers of each of the two MLPs of DeepSets."""
+    scorer_layers: int = 2
+    """Layers of the MLP that scores edges."""
+    mlp_layers: int = 2
+    """Layers of the input and of the output MLP."""
+    encoder_layers: int = 5
+    """Bond-aware convolutions (molecules)."""
+    dropout: float = 0.0
+    drop_edge: float = 0.0
+    """The share of undirected edges that a training pass leaves out of parsing."""
+    self_loops: bool = False
+    """Whether self-loops compete while parsing."""
+    act_last: bool = False
+    """Whether ReLU and dropout follow the last layer of a block."""
+    conv: str = "gcn"
+    """gcn, gat or gin."""
+    multiset: str = "deepsets"
+    """deepsets, sum, mean or max."""
+    degree: bool = True
+    """Whether a node's degree, one-hot, is one of its features (graph tasks)."""
+    complete: bool = False
+    """Whether every graph is replaced by the complete graph on its nodes."""
+    weighted: bool = False
+    """Whether coarse graphs carry summed weights (equation 2)."""
+    readout: str = "sum"
+    """How the nodes left become the vector of a graph: sum, mean or max (graph tasks)."""
+    max_height: int | None = None
+    """The largest number of levels."""
+    recompute: bool = False
+    """Whether backward computes anew what the MLPs of pooling gave: slower, in less memory."""
+    num_levels: int = 3
+    """Pooling levels (baselines)."""
+    ratio: float = 0.5
+    """Share of the nodes that a level keeps (baselines)."""
+
+    lr: float = 5e-4
+    weight_decay: float = 1e-4
+    warmup: int = 50
+    """Epochs of linear warm-up before a cosine decay to 0 over all epochs; 0 keeps the rate constant."""
+    clip: float | None = 1.0
+    """Largest norm of the gradient."""
+    batch_size: int = 128
+    max_epochs: int = 500
+    patience: int = 50
+    """Epochs without a lower validation loss before training stops."""
+    eval_every: int = 1
+    """Epochs between measurements."""
+    metric: str = "accuracy"
+    """accuracy, ap (average precision) or auc (area under the ROC curve), the latter two averaged over tasks."""
+    select: str = "loss"
+    """What picks the epoch that is reported: the lowest validation loss, or the highest validation metric."""
+    double: bool = False
+    """float64 instead of float32."""
+
+    def replace(self, **values: Any) -> "Config":
+        return dataclasses.replace(self, **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+TYPES = typing.get_type_hints(Config)
+
+
+def presets() -> list[str]:
+    """The data sets that have a preset."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def load(name: str, overrides: list[str] | None = None, **values: Any) -> Config:
+    """The settings for a data set.
+
+    Args:
+        name: A preset's name, the path of a YAML file, or the import path of a PyG data set.
+        overrides: Settings as ``key=value``.
+        values: Settings as they are.
+
+    Raises:
+        ValueError: for an unknown name, key, or a value of the wrong type.
+    """
+    known = {preset.lower(): preset for preset in presets()}
+    if name.lower() in known:
+        settings = _read(PRESETS / f"{known[name.lower()]}.yaml")
+    elif name.endswith((".yaml", ".yml")):
+        settings = _read(Path(name))
+    elif ":" in name:
+        settings = {"dataset": name}
+    else:
+        raise ValueError(
+            f"dataset: expected one of {', '.join(presets())}, a YAML file, or an import path "
+            f"such as package.module:Class(root), got {name!r}"
+        )
+    for override in overrides or []:
+        key, separator, text = override.partition("=")
+        if not separator:
+            raise ValueError(f"--set: expected key=value, got {override!r}")
+        settings[key.strip()] = yaml.safe_load(text)
+    settings.update(values)
+    return Config(**{key: _checked(key, value) for key, value in settings.items()})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ValueError(f"dataset: there is no file {path}")
+    settings = yaml.safe_load(path.read_text())
+    if not isinstance(settings, dict) or "dataset" not in settings:
+        raise ValueError(f"{path}: expected key: value lines with at least 'dataset'")
+    return settings
+
+
+def _checked(key: str, value: Any) -> Any:
+    if key not in TYPES:
+        raise ValueError(f"settings: expected one of {', '.join(TYPES)}, got {key!r}")
+    kinds = typing.get_args(TYPES[key]) if isinstance(TYPES[key], types.UnionType) else (TYPES[key],)
+    if isinstance(value, str) and value.lower() == "none" and types.NoneType in kinds:
+        return None
+    if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):
+        try:
+            return float(value)  # YAML takes 5e-4 for a string.
+        except ValueError:
+            pass
+    if not any(type(value) is kind for kind in kinds):
+        names = " or ".join("none" if kind is types.NoneType else kind.__name__ for kind in kinds)
+        raise ValueError(f"{key}: expected {names}, got {value!r}")
+    return value

@@ -1,0 +1,369 @@
+"""Data sets, as the training code takes them: all graphs in a few long tensors, and who trains on what."""
+
+import ast
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import degree, is_undirected, to_undirected
+
+from .config import Config
+
+TU = ("PROTEINS", "DD", "NCI1", "NCI109", "FRANKENSTEIN", "MUTAG")
+PLANETOID = ("Cora", "CiteSeer", "PubMed")
+MOLECULES = ("HIV", "Tox21")
+NUM_FOLDS = 10
+
+
+class Batch(NamedTuple):
+    """Some graphs, as one."""
+
+    x: Tensor
+    edge_index: Tensor
+    edge_attr: Tensor | None
+    batch: Tensor
+    y: Tensor
+
+    @property
+    def num_graphs(self) -> int:
+        return self.y.size(0)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Batch":
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device, dtype if tensor.is_floating_point() else None, non_blocking=True)
+
+        return Batch(*(None if tensor is None else moved(tensor) for tensor in self))
+
+
+class Split(NamedTuple):
+    """The numbers of the graphs (or nodes) to train, validate and test on."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+@dataclass
+class Graphs:
+    """All graphs of a data set. Node ids of ``edge_index`` count from 0 in every graph."""
+
+    x: Tensor
+    edge_index: Tensor
+    edge_attr: Tensor | None
+    y: Tensor
+    """A row per graph, or per node for node tasks."""
+    node_ptr: Tensor
+    """The nodes of graph g are ``node_ptr[g]`` to ``node_ptr[g + 1]``."""
+    edge_ptr: Tensor
+    out_channels: int
+    x_sizes: list[int] = field(default_factory=list)
+    """The number of values of every categorical feature (molecules)."""
+    edge_sizes: list[int] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
+    """The splits that come with the data, if any."""
+
+    @property
+    def num_graphs(self) -> int:
+        return self.node_ptr.numel() - 1
+
+    def split(self, fold: int, seed: int) -> Split:
+        """The split that comes with the data, else: fold ``fold`` tests, the one before validates, the rest
+        trains, the folds being scikit-learn's for this seed."""
+        if self.splits:
+            if fold >= len(self.splits):
+                raise ValueError(f"fold: expected below {len(self.splits)}, got {fold}")
+            return self.splits[fold]
+        from sklearn.model_selection import KFold
+
+        if not 0 <= fold < NUM_FOLDS:
+            raise ValueError(f"fold: expected below {NUM_FOLDS}, got {fold}")
+        if self.y.size(0) < NUM_FOLDS:
+            raise ValueError(
+                f"data: expected at least {NUM_FOLDS} graphs for cross-validation, got {self.y.size(0)}"
+            )
+        folds = [
+            torch.from_numpy(test)
+            for _, test in KFold(NUM_FOLDS, shuffle=True, random_state=seed).split(range(self.y.size(0)))
+        ]
+        train = torch.ones(self.y.size(0), dtype=torch.bool)
+        train[folds[fold]] = train[folds[fold - 1]] = False
+        return Split(train.nonzero().view(-1), folds[fold - 1], folds[fold])
+
+    @property
+    def num_folds(self) -> int:
+        return len(self.splits) or NUM_FOLDS
+
+    def take(self, index: Tensor) -> Batch:
+        """The graphs of these numbers as one batch."""
+        nodes, num_nodes = _ranges(self.node_ptr, index)
+        edges, num_edges = _ranges(self.edge_ptr, index)
+        offset = (num_nodes.cumsum(0) - num_nodes).repeat_interleave(num_edges)
+        return Batch(
+            x=self.x.index_select(0, nodes),
+            edge_index=self.edge_index.index_select(1, edges) + offset,
+            edge_attr=None if self.edge_attr is None else self.edge_attr.index_select(0, edges),
+            batch=torch.arange(index.numel()).repeat_interleave(num_nodes),
+            y=self.y.index_select(0, index),
+        )
+
+    def batches(self, parts: list[Tensor], device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
+        """Batch after batch, each prepared while the one before is in use."""
+
+        def prepare(index: Tensor) -> Batch:
+            return self.take(index).to(device, dtype)
+
+        with ThreadPoolExecutor(1) as worker:
+            ahead = worker.submit(prepare, parts[0]) if parts else None
+            for k in range(len(parts)):
+                batch = ahead.result()
+                if k + 1 < len(parts):
+                    ahead = worker.submit(prepare, parts[k + 1])
+                yield batch
+
+
+def _ranges(ptr: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers ``ptr[g] .. ptr[g + 1]`` for every g in ``index``, and how many each has."""
+    start = ptr.index_select(0, index)
+    size = ptr.index_select(0, index + 1) - start
+    first = size.cumsum(0) - size
+    return torch.arange(int(size.sum())) + (start - first).repeat_interleave(size), size
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Loading
+# ------------------------------------------------------------------------------------------------------------
+
+
+def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -> Graphs:
+    """Loads a data set; PyG downloads it where its raw files are missing.
+
+    Args:
+        config: ``dataset``, ``task``, ``complete`` and ``degree`` of it matter.
+        root: Where raw files are, in PyG's layout, such as ``TUDataset/PROTEINS/raw``.
+        cache: Where PyG may write what it makes of them. (default: ``root``)
+
+    Raises:
+        FileNotFoundError: if the raw files are missing and cannot be had.
+    """
+    name = config.dataset
+    splits: list[Split] = []
+    x_sizes: list[int] = []
+    edge_sizes: list[int] = []
+    if ":" in name:
+        dataset = _imported(name)
+    else:
+        dataset, splits = _known(name, root, cache or root)
+    graphs = [_undirected(dataset[k]) for k in range(len(dataset))]
+
+    if config.task == "node":
+        return _node_task(graphs, name)
+    if config.task == "molecule":
+        x_sizes, edge_sizes = _category_sizes(name, graphs)
+    elif config.task != "graph":
+        raise ValueError(f"task: expected graph, node or molecule, got {config.task!r}")
+    if any(graph.y is None for graph in graphs):
+        raise ValueError(f"{name}: expected graphs with labels y, got one without")
+    if config.task == "graph" and config.degree:
+        _append_degree(graphs)
+    if any(graph.x is None for graph in graphs):
+        raise ValueError(f"{name}: expected node features x; without any, set degree=true")
+    if config.complete:
+        graphs = [_complete(graph) for graph in graphs]
+
+    y = torch.cat([torch.as_tensor(graph.y).view(1, -1) for graph in graphs])
+    if config.task == "graph":
+        if y.size(1) != 1 or y.is_floating_point():
+            raise ValueError(f"{name}: expected one integer label a graph, got {y.dtype} {list(y.shape)}")
+        y = y.view(-1)
+    else:
+        y = y.to(torch.float32)
+    has_attr = config.task == "molecule"
+    return Graphs(
+        x=torch.cat([graph.x for graph in graphs]),
+        edge_index=torch.cat([graph.edge_index for graph in graphs], dim=1),
+        edge_attr=torch.cat([graph.edge_attr for graph in graphs]) if has_attr else None,
+        y=y,
+        node_ptr=_pointers([graph.num_nodes for graph in graphs]),
+        edge_ptr=_pointers([graph.num_edges for graph in graphs]),
+        out_channels=int(y.max()) + 1 if config.task == "graph" else y.size(1),
+        x_sizes=x_sizes,
+        edge_sizes=edge_sizes,
+        splits=splits,
+    )
+
+
+def _pointers(sizes: list[int]) -> Tensor:
+    return torch.tensor([0, *sizes]).cumsum(0)
+
+
+def _known(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
+    """A data set by its own name, and the splits that come with it."""
+    from torch_geometric import datasets
+
+    if name in TU:
+        folder = Path("TUDataset", name)
+        with _raw_files(name, folder, root, cache):
+            return datasets.TUDataset(str(cache / "TUDataset"), name, use_node_attr=True), []
+    if name in PLANETOID:
+        folder = Path("Planetoid", name, "geom-gcn")
+        with _raw_files(name, folder, root, cache):
+            return datasets.Planetoid(str(cache / "Planetoid"), name, split="geom-gcn"), []
+    if name == "Film":
+        with _raw_files(name, Path("Actor"), root, cache):
+            return datasets.Actor(str(cache / "Actor")), []
+    if name in MOLECULES:
+        with _raw_files(name, Path("MoleculeNet", name.lower()), root, cache, aliases=(name,)):
+            return datasets.MoleculeNet(str(cache / "MoleculeNet"), name), []
+    if name.startswith("ogbg-"):
+        return _ogb(name, root, cache)
+    raise ValueError(
+        f"dataset: expected a known name or an import path package.module:Class(...), got {name!r}"
+    )
+
+
+def _ogb(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
+    try:
+        from ogb.graphproppred import PygGraphPropPredDataset
+    except ImportError as error:
+        raise FileNotFoundError(f"{name}: needs the package ogb: pip install ogb") from error
+    from torch_geometric.data import data, storage
+
+    pickled = [data.Data, data.DataEdgeAttr, data.DataTensorAttr, storage.GlobalStorage]
+    folder = Path("ogb", name.replace("-", "_"))
+    with _raw_files(name, folder, root, cache), torch.serialization.safe_globals(pickled):
+        dataset = PygGraphPropPredDataset(name, str(cache / "ogb"))
+        split = dataset.get_idx_split()
+    return dataset, [Split(split["train"], split["valid"], split["test"])]
+
+
+@contextlib.contextmanager
+def _raw_files(
+    name: str, folder: Path, root: Path, cache: Path, aliases: tuple[str, ...] = ()
+) -> Iterator[None]:
+    """Shows the cache what ``root`` has in ``folder``, and turns a failed download into advice."""
+    places = [root / folder, *(root / folder.parent / alias for alias in aliases)]
+    source = next((place for place in places if (place / "raw").is_dir()), None)
+    target = cache / folder
+    if source is not None and source.resolve() != target.resolve():
+        target.mkdir(parents=True, exist_ok=True)
+        for entry in source.iterdir():
+            link = target / entry.name
+            if entry.name != "processed" and not link.exists():
+                with contextlib.suppress(FileExistsError):  # Another process was faster.
+                    os.symlink(entry.resolve(), link)
+    try:
+        yield
+    except (OSError, EOFError) as error:  # A failed download is an OSError, whatever the reason.
+        raise FileNotFoundError(
+            f"{name}: its raw files are not in {root / folder / 'raw'} and could not be downloaded ({error}). "
+            f"Put them there, or name the folder that holds {folder} with --data-root."
+        ) from error
+
+
+def _imported(path: str) -> Any:
+    """The data set that ``package.module:Class(root, key=value)`` makes; the arguments are literals."""
+    module_name, _, call = path.partition(":")
+    try:
+        tree = ast.parse(call, mode="eval").body
+        if isinstance(tree, ast.Name):
+            function, arguments, keywords = tree.id, [], {}
+        elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+            function = tree.func.id
+            arguments = [ast.literal_eval(argument) for argument in tree.args]
+            keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in tree.keywords}
+        else:
+            raise ValueError("neither a name nor a call")
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(
+            f"dataset: expected package.module:Class or package.module:Class(literal, ...), got {path!r} ({error})"
+        ) from error
+    try:
+        return getattr(importlib.import_module(module_name), function)(*arguments, **keywords)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"dataset: {path!r} cannot be imported ({error})") from error
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Preparing
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _undirected(graph: Data) -> Data:
+    """Both directions of every edge, in sorted order; a bond's features go with both."""
+    graph = graph.clone()
+    if graph.edge_attr is None:
+        graph.edge_index = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
+    elif not is_undirected(graph.edge_index, num_nodes=graph.num_nodes):
+        graph.edge_index, graph.edge_attr = to_undirected(
+            graph.edge_index, graph.edge_attr, num_nodes=graph.num_nodes, reduce="max"
+        )
+    return graph
+
+
+def _append_degree(graphs: list[Data]) -> None:
+    """Appends every node's degree to its features, one-hot, as wide as the largest degree of all graphs."""
+    degrees = [degree(graph.edge_index[0], graph.num_nodes, torch.int64) for graph in graphs]
+    width = max(int(each.max()) for each in degrees if each.numel() > 0) + 1
+    for graph, each in zip(graphs, degrees, strict=True):
+        one_hot = torch.nn.functional.one_hot(each, width).to(torch.float32)
+        parts = [one_hot] if graph.x is None else [graph.x.to(torch.float32).view(each.numel(), -1), one_hot]
+        graph.x = torch.cat(parts, dim=1)
+
+
+def _complete(graph: Data) -> Data:
+    node = torch.arange(graph.num_nodes)
+    pairs = torch.cartesian_prod(node, node)
+    graph.edge_index = pairs[pairs[:, 0] != pairs[:, 1]].t().contiguous()
+    graph.edge_attr = None
+    return graph
+
+
+def _category_sizes(name: str, graphs: list[Data]) -> tuple[list[int], list[int]]:
+    """The number of values of every feature of atoms and of bonds."""
+    if name.startswith("ogbg-"):
+        from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
+
+        return get_atom_feature_dims(), get_bond_feature_dims()
+    if name in MOLECULES:
+        from torch_geometric.utils.smiles import e_map, x_map
+
+        return [len(values) for values in x_map.values()], [len(values) for values in e_map.values()]
+    for graph in graphs:
+        if graph.x is None or graph.edge_attr is None or graph.x.is_floating_point() or graph.x.dim() != 2:
+            raise ValueError(f"{name}: expected integer x [n, f] and edge_attr [m, f] in every molecule")
+    return (
+        [int(size) + 1 for size in torch.cat([graph.x for graph in graphs]).amax(0)],
+        [int(size) + 1 for size in torch.cat([graph.edge_attr for graph in graphs]).amax(0)],
+    )
+
+
+def _node_task(graphs: list[Data], name: str) -> Graphs:
+    if len(graphs) != 1:
+        raise ValueError(f"{name}: a node task expects one graph, got {len(graphs)}")
+    (graph,) = graphs
+    total = graph.x.sum(dim=1, keepdim=True)
+    splits = []
+    if "train_mask" in graph:
+        masks = [graph[key].view(graph.num_nodes, -1) for key in ("train_mask", "val_mask", "test_mask")]
+        splits = [
+            Split(*(mask[:, min(k, mask.size(1) - 1)].nonzero().view(-1) for mask in masks))
+            for k in range(masks[0].size(1))
+        ]
+    return Graphs(
+        x=graph.x / total.clamp(min=1),
+        edge_index=graph.edge_index,
+        edge_attr=None,
+        y=graph.y.view(-1),
+        node_ptr=_pointers([graph.num_nodes]),
+        edge_ptr=_pointers([graph.num_edges]),
+        out_channels=int(graph.y.max()) + 1,
+        splits=splits,
+    )

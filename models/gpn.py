@@ -1,0 +1,271 @@
+"""Graph Parsing Networks: the paper's models, put together from the layers of ``gpn_ops.nn``."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import degree
+
+from gpn_ops import ops
+from gpn_ops.nn import Dropout, ParseHierarchy, ParsePooling, Reduce
+from gpn_ops.nn.tree import Level, ParseTree
+
+from .blocks import GNN, MLP
+
+
+class Prediction(NamedTuple):
+    """What every model returns."""
+
+    out: Tensor
+    """``[num_graphs, out_channels]``, or a row per node for a node classifier."""
+    height: Tensor | None = None
+    """int64 ``[num_graphs]``: the number of pooling levels of every graph, where the model has such."""
+    extra_loss: Tensor | float = 0.0
+    """Added to the loss."""
+    tree: ParseTree | None = None
+    """How the graphs were pooled."""
+
+
+def hierarchy(
+    hidden: int,
+    *,
+    gnn_layers: int,
+    multiset_gnn_layers: int | None,
+    deepsets_layers: int,
+    scorer_layers: int,
+    dropout: float,
+    drop_edge: float,
+    self_loops: bool,
+    act_last: bool,
+    conv: str,
+    multiset: str,
+    weighted: bool,
+    max_height: int | None,
+    recompute: bool,
+    readout: str,
+) -> ParseHierarchy:
+    """The recurrent part of all models: the same weights at every level.
+
+    ``multiset_gnn_layers`` of ``None`` uses the output of GNN twice, 0 pools the features themselves.
+    """
+
+    def block(num_layers: int) -> GNN:
+        return GNN(hidden, num_layers, dropout, act_last, conv)
+
+    pool = ParsePooling(
+        hidden,
+        multiset=multiset,
+        scorer_layers=scorer_layers,
+        multiset_layers=deepsets_layers,
+        dropout=dropout,
+        drop_edge=drop_edge,
+        self_loops=self_loops,
+        weighted=weighted,
+        recompute=recompute,
+    )
+    multiset_gnn: nn.Module | None = None
+    if multiset_gnn_layers is not None:
+        multiset_gnn = block(multiset_gnn_layers) if multiset_gnn_layers > 0 else nn.Identity()
+    gnn = block(gnn_layers) if gnn_layers > 0 else None
+    return ParseHierarchy(pool, gnn, multiset_gnn, max_height, Reduce(readout))
+
+
+class GraphClassifier(nn.Module):
+    """Input MLP, levels of pooling until every graph stops shrinking, output MLP.
+
+    Args:
+        in_channels: Size of each node's features.
+        out_channels: The number of classes.
+        hidden: Size of all hidden features.
+        mlp_layers: The number of layers of the input and of the output MLP.
+        dropout: Dropout probability everywhere.
+        act_last: Whether ReLU and dropout follow the last layer of a block.
+        readout: How the nodes left become the vector of the graph: ``sum``, ``mean`` or ``max``.
+        levels: Further settings of :func:`hierarchy`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        hidden: int,
+        mlp_layers: int,
+        dropout: float,
+        act_last: bool,
+        readout: str = "sum",
+        **levels,
+    ) -> None:
+        super().__init__()
+        self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last)
+        self.levels = hierarchy(hidden, dropout=dropout, act_last=act_last, readout=readout, **levels)
+        self.head = MLP(hidden, hidden, out_channels, mlp_layers, dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Prediction:
+        out, tree = self.levels(self.encoder(x), edge_index, batch=batch, batch_size=batch_size)
+        return Prediction(self.head(out), tree.height, tree=tree)
+
+
+class NodeClassifier(nn.Module):
+    """Encoder and decoder: up the pooling tree, and down again with what every level's encoder saw.
+
+    On the way down a cluster's features, divided by the number of its inner edges, go to its nodes; the
+    features that came into the level are added, and a GNN of the decoder's own follows.
+
+    Arguments as in :class:`GraphClassifier`; ``decoder_layers`` is the number of layers of the decoder's GNN.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        hidden: int,
+        mlp_layers: int,
+        dropout: float,
+        act_last: bool,
+        decoder_layers: int,
+        conv: str,
+        **levels,
+    ) -> None:
+        super().__init__()
+        self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last)
+        self.levels = hierarchy(
+            hidden, dropout=dropout, act_last=act_last, conv=conv, readout="sum", **levels
+        )
+        self.decoder = GNN(hidden, decoder_layers, dropout, act_last, conv)
+        self.head = MLP(hidden, hidden, out_channels, mlp_layers, dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Prediction:
+        x = self.encoder(x)
+        tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size).tree
+        return Prediction(self.head(tree.decode(x, self.decode)), tree.height, tree=tree)
+
+    def decode(self, z: Tensor, level: Level) -> Tensor:
+        """One step down: from the features of a level's clusters to those of its nodes."""
+        z = z / level.inner_edges.unsqueeze(-1).to(z.dtype)
+        return self.decoder(ops.lift(z, level.cluster) + level.x, level.edge_index)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Molecules
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Categories(nn.Module):
+    """A sum of embeddings, one for each categorical feature: OGB's atom and bond encoders.
+
+    Args:
+        sizes: The number of values of every feature.
+        channels: Size of the embeddings.
+    """
+
+    def __init__(self, sizes: list[int], channels: int) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleList(nn.Embedding(size, channels) for size in sizes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for embedding in self.embeddings:
+            nn.init.xavier_uniform_(embedding.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        if features.size(1) != len(self.embeddings):
+            raise ValueError(f"features: expected {len(self.embeddings)} columns, got {features.size(1)}")
+        return sum(embedding(column) for embedding, column in zip(self.embeddings, features.t(), strict=True))
+
+
+class BondConv(MessagePassing):
+    """Graph convolution that adds an embedding of the bond to every message (OGB's GCN)."""
+
+    def __init__(self, channels: int, bond_sizes: list[int]) -> None:
+        super().__init__(aggr="sum")
+        self.lin = nn.Linear(channels, channels)
+        self.root = nn.Parameter(torch.empty(channels))
+        self.bonds = Categories(bond_sizes, channels)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        self.lin.reset_parameters()
+        self.bonds.reset_parameters()
+        nn.init.normal_(self.root)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        x = self.lin(x)
+        row, col = edge_index
+        size = degree(row, x.size(0), dtype=x.dtype) + 1
+        scale = size.rsqrt()
+        norm = scale[row] * scale[col]
+        passed = self.propagate(edge_index, x=x, edge_attr=self.bonds(edge_attr), norm=norm)
+        return passed + (x + self.root).relu() / size.view(-1, 1)
+
+    def message(self, x_j: Tensor, edge_attr: Tensor, norm: Tensor) -> Tensor:
+        return norm.view(-1, 1) * (x_j + edge_attr).relu()
+
+
+class MoleculeClassifier(nn.Module):
+    """For molecules with categorical atoms and bonds, and many tasks: atom encoder and bond-aware
+    convolutions in place of the input MLP; the means of every level's features add up to the molecule's.
+
+    Args:
+        atom_sizes: The number of values of every feature of an atom.
+        bond_sizes: The same for bonds.
+        out_channels: The number of tasks.
+        encoder_layers: The number of bond-aware convolutions.
+        hidden, mlp_layers, dropout, act_last, levels: As in :class:`GraphClassifier`.
+    """
+
+    def __init__(
+        self,
+        atom_sizes: list[int],
+        bond_sizes: list[int],
+        out_channels: int,
+        *,
+        hidden: int,
+        mlp_layers: int,
+        dropout: float,
+        act_last: bool,
+        encoder_layers: int,
+        **levels,
+    ) -> None:
+        super().__init__()
+        self.atoms = Categories(atom_sizes, hidden)
+        self.convs = nn.ModuleList(BondConv(hidden, bond_sizes) for _ in range(encoder_layers))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(encoder_layers))
+        self.dropout = Dropout(dropout)
+        self.levels = hierarchy(hidden, dropout=dropout, act_last=act_last, readout="mean", **levels)
+        self.head = MLP(hidden, hidden, out_channels, mlp_layers, dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Prediction:
+        if edge_attr is None:
+            raise ValueError("edge_attr: expected the bonds' features, got None")
+        x = self.atoms(x)
+        for k, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            x = norm(conv(x, edge_index, edge_attr))
+            x = self.dropout(x.relu() if k < len(self.convs) - 1 else x)
+        roots, tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size)
+        for level in tree.levels:
+            roots = roots + ops.reduce(level.x, level.batch, roots.size(0), "mean")
+        return Prediction(self.head(roots), tree.height, tree=tree)

@@ -1,0 +1,459 @@
+"""One run: a model trained on one fold or split with one seed, saved on the way, resumed where it stopped.
+
+Every epoch draws its random numbers from a seed of its own, and the learning rate is a function of the step:
+so the weights, the optimiser's state and a few numbers are all there is to save, and a resumed run repeats
+the bits of one that was never stopped.
+"""
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from .baselines import BASELINES, GraphBaseline
+from .config import Config
+from .data import Batch, Graphs, Split
+from .gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, Prediction
+
+MODELS = ("gpn", *BASELINES)
+LEVEL_SETTINGS = [
+    "hidden",
+    "gnn_layers",
+    "multiset_gnn_layers",
+    "deepsets_layers",
+    "scorer_layers",
+    "mlp_layers",
+    "dropout",
+    "drop_edge",
+    "self_loops",
+    "act_last",
+    "conv",
+    "multiset",
+    "weighted",
+    "max_height",
+    "recompute",
+]
+
+
+def make_model(config: Config, graphs: Graphs) -> nn.Module:
+    """The model that the settings ask for.
+
+    Raises:
+        ValueError: for a model that there is not, or not for this task.
+    """
+    if config.model not in MODELS:
+        raise ValueError(f"model: expected one of {', '.join(MODELS)}, got {config.model!r}")
+    in_channels, out_channels = graphs.x.size(1), graphs.out_channels
+    if config.model != "gpn":
+        if config.task != "graph":
+            raise ValueError(
+                f"model: {config.model} is for graph tasks, {config.dataset} is a {config.task} task"
+            )
+        return GraphBaseline(
+            in_channels,
+            out_channels,
+            pool=config.model,
+            hidden=config.hidden,
+            num_levels=config.num_levels,
+            ratio=config.ratio,
+            dropout=config.dropout,
+            max_nodes=math.ceil(graphs.x.size(0) / max(graphs.num_graphs, 1)),
+        )
+    common: dict[str, Any] = {key: getattr(config, key) for key in LEVEL_SETTINGS}
+    if config.task == "node":
+        return NodeClassifier(in_channels, out_channels, decoder_layers=config.decoder_layers, **common)
+    if config.task == "molecule":
+        return MoleculeClassifier(
+            graphs.x_sizes, graphs.edge_sizes, out_channels, encoder_layers=config.encoder_layers, **common
+        )
+    return GraphClassifier(in_channels, out_channels, readout=config.readout, **common)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Losses and metrics
+# ------------------------------------------------------------------------------------------------------------
+
+
+def loss_sum(out: Tensor, y: Tensor) -> Tensor:
+    """The sum over all labels: cross-entropy of classes, or binary cross-entropy of tasks, of which missing
+    labels (NaN) are left out."""
+    if not y.is_floating_point():
+        return functional.cross_entropy(out, y, reduction="sum")
+    known = ~y.isnan()
+    return functional.binary_cross_entropy_with_logits(out[known], y[known], reduction="sum")
+
+
+def num_labels(y: Tensor) -> int:
+    return int((~y.isnan()).sum()) if y.is_floating_point() else y.size(0)
+
+
+def metric(name: str, out: Tensor, y: Tensor) -> float:
+    """The metric in per cent. Tasks that lack one of the two labels do not count."""
+    if name == "accuracy":
+        return 100 * float((out.argmax(dim=1) == y).double().mean())
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    functions: dict[str, Callable[..., float]] = {"ap": average_precision_score, "auc": roc_auc_score}
+    if name not in functions:
+        raise ValueError(f"metric: expected accuracy, ap or auc, got {name!r}")
+    values = []
+    for task in range(y.size(1)):
+        known = ~y[:, task].isnan()
+        labels = y[known, task]
+        if 0 < int(labels.sum()) < labels.numel():
+            values.append(functions[name](labels.numpy(), out[known, task].double().numpy()))
+    return 100 * sum(values) / len(values) if values else math.nan
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A run
+# ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Place:
+    """Where and how to run."""
+
+    folder: Path
+    """For what is written: epochs/, checkpoints/ and runs.jsonl."""
+    device: torch.device
+    checkpoint_every: float = 20.0
+    """Seconds between checkpoints."""
+    bar_position: int = 0
+    quiet: bool = False
+    keep_model: bool = False
+    """Whether the weights of the reported epoch are kept."""
+
+    def file(self, kind: str, fold: int, seed: int) -> Path:
+        suffix = {"epochs": "jsonl", "checkpoints": "pt", "weights": "pt"}[kind]
+        path = self.folder / kind / f"seed{seed}-fold{fold}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def digest(config: Config) -> str:
+    """A short name of the settings: runs of different settings do not mix."""
+    text = json.dumps(config.to_dict(), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def world() -> tuple[int, int]:
+    """This process's number, and the number of processes that train together."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def seed_everything(*numbers: int) -> None:
+    """Seeds torch from several numbers, so that neighbouring ones have nothing in common."""
+    text = ",".join(map(str, numbers))
+    torch.manual_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1)
+
+
+def rate(config: Config, step: int, steps_per_epoch: int) -> float:
+    """The learning rate at a step: linear warm-up from 0, then half a cosine down to 0 at the last step."""
+    if config.warmup == 0:
+        return config.lr
+    warmup, total = config.warmup * steps_per_epoch, config.max_epochs * steps_per_epoch
+    if step < warmup:
+        return config.lr * step / warmup
+    progress = (step - warmup) / max(total - warmup, 1)
+    return config.lr * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+class Run:
+    """The training of one model, an epoch at a time."""
+
+    def __init__(self, config: Config, graphs: Graphs, fold: int, seed: int, place: Place) -> None:
+        self.config, self.graphs, self.fold, self.seed, self.place = config, graphs, fold, seed, place
+        self.rank, self.world = world()
+        if self.world > 1 and config.task == "node":
+            raise ValueError(
+                "a node task has one graph, which one process trains on: start it without torchrun"
+            )
+        self.split: Split = graphs.split(fold, seed)
+        self.dtype = torch.float64 if config.double else torch.float32
+        seed_everything(seed, fold)
+        self.model = make_model(config, graphs).to(place.device, self.dtype)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
+        self.parallel: nn.Module = self.model
+        if self.world > 1:
+            # A process whose graphs all are without edges has no gradient for the scorer.
+            self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
+        self.epoch = 0
+        self.seconds = 0.0
+        self.best: dict[str, float] = {}
+        self.best_weights: dict[str, Tensor] = {}
+        self.whole: Batch | None = None
+        if config.task == "node":
+            node = torch.zeros(graphs.x.size(0), dtype=torch.int64)
+            whole = Batch(graphs.x, graphs.edge_index, None, node, graphs.y)
+            self.whole = whole.to(place.device, self.dtype)
+
+    # ---- an epoch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return 1 if self.whole else math.ceil(self.split.train.numel() / self.config.batch_size)
+
+    def forward(self, batch: Batch) -> Prediction:
+        return self.parallel(batch.x, batch.edge_index, batch.edge_attr, batch.batch, self.num_graphs(batch))
+
+    def num_graphs(self, batch: Batch) -> int:
+        return 1 if self.whole else batch.num_graphs
+
+    def train_epoch(self) -> dict[str, float]:
+        """Trains on everything once; returns the mean loss, and mean and deviation of the trees' heights."""
+        config = self.config
+        seed_everything(self.seed, self.fold, self.epoch)
+        order = self.split.train[torch.randperm(self.split.train.numel())]
+        seed_everything(self.seed, self.fold, self.epoch, self.rank)
+        self.model.train()
+        total, count, heights = 0.0, 0, []
+        if self.whole:
+            node = self.split.train
+            prediction = self.step(self.whole, 0, num_labels(self.whole.y[node]), node)
+            total, count, heights = prediction[0], node.numel(), [prediction[1]]
+        else:
+            parts = list(order.split(config.batch_size))
+            shares = [part[self.rank :: self.world] for part in parts]
+            for k, batch in enumerate(self.graphs.batches(shares, self.place.device, self.dtype)):
+                labels = num_labels(self.graphs.y[parts[k]])
+                loss, height = self.step(batch, k, labels)
+                total, count = total + loss, count + labels
+                heights.append(height)
+        record = {"loss": self._summed(total) / max(count, 1)}
+        if heights[0] is not None:
+            height = self._gathered(torch.cat(heights)).double()
+            record["height"] = float(height.mean())
+            record["height_std"] = float(height.std(unbiased=False))
+        self.epoch += 1
+        return record
+
+    def step(
+        self, batch: Batch, k: int, labels: int, node: Tensor | None = None
+    ) -> tuple[float, Tensor | None]:
+        """One step of the optimiser; returns the sum of the losses here, and the heights of the trees.
+
+        ``labels`` is the number of labels of the batch over all processes: its loss is their mean, whatever
+        the number of processes. (Their gradients are averaged, hence the factor.)
+        """
+        self.optimizer.zero_grad()
+        prediction = self.forward(batch)
+        out, y = (prediction.out, batch.y) if node is None else (prediction.out[node], batch.y[node])
+        loss = loss_sum(out, y)
+        objective = loss * (self.world / max(labels, 1)) + prediction.extra_loss
+        objective.backward()
+        if self.config.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate(self.config, self.epoch * self.steps_per_epoch + k, self.steps_per_epoch)
+        self.optimizer.step()
+        height = prediction.height
+        return float(loss), None if height is None else height.cpu()
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, float]:
+        """Loss and metric on the validation and the test set."""
+        self.model.eval()
+        record: dict[str, float] = {}
+        if self.whole:
+            out = self.forward(self.whole).out.cpu()
+            found = {
+                part: (out[index], self.whole.y.cpu()[index])
+                for part, index in (("val", self.split.val), ("test", self.split.test))
+            }
+        else:
+            found = {
+                part: self._predict(index)
+                for part, index in (("val", self.split.val), ("test", self.split.test))
+            }
+        for part, (out, y) in found.items():
+            record[f"{part}_loss"] = float(loss_sum(out, y)) / max(num_labels(y), 1)
+            record[part] = metric(self.config.metric, out, y)
+        return record
+
+    def _predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        parts = list(index[self.rank :: self.world].split(self.config.batch_size))
+        outs = [
+            self.model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, batch.num_graphs).out.cpu()
+            for batch in self.graphs.batches(parts, self.place.device, self.dtype)
+        ]
+        own = torch.cat(outs) if outs else torch.empty(0, self.graphs.out_channels, dtype=self.dtype)
+        out = torch.empty(index.numel(), own.size(1), dtype=self.dtype)
+        for rank, rows in enumerate(self._all(own)):
+            out[rank :: self.world] = rows
+        return out, self.graphs.y[index]
+
+    def _all(self, tensor: Tensor) -> list[Tensor]:
+        if self.world == 1:
+            return [tensor]
+        parts: list[Any] = [None] * self.world
+        dist.all_gather_object(parts, tensor)
+        return parts
+
+    def _gathered(self, tensor: Tensor) -> Tensor:
+        return torch.cat(self._all(tensor))
+
+    def _summed(self, number: float) -> float:
+        return sum(float(part) for part in self._all(torch.tensor(number, dtype=torch.float64)))
+
+    # ---- all epochs
+
+    def train(self) -> dict[str, Any]:
+        """Trains until the validation loss stops falling; returns the record of the run."""
+        config, lead = self.config, self.rank == 0
+        self.resume()
+        log = _Log(self.place.file("epochs", self.fold, self.seed), self.epoch, lead)
+        saved = time.monotonic()
+        title = f"{_short(config.dataset)} {config.model} seed {self.seed} fold {self.fold}"
+        with tqdm(
+            total=config.max_epochs,
+            initial=self.epoch,
+            desc=title,
+            unit="epoch",
+            position=self.place.bar_position,
+            disable=self.place.quiet or not lead,
+            leave=self.place.bar_position == 0,
+            mininterval=0.5,
+        ) as bar:
+            while self.epoch < config.max_epochs and not self.stalled():
+                start = time.monotonic()
+                record: dict[str, Any] = {"epoch": self.epoch + 1, **self.train_epoch()}
+                if not math.isfinite(record["loss"]):
+                    raise FloatingPointError(
+                        f"{title}: the loss is {record['loss']} in epoch {record['epoch']}"
+                    )
+                if self.epoch % config.eval_every == 0 or self.epoch == config.max_epochs:
+                    record |= self.measure()
+                    self.compare(record)
+                self.seconds += time.monotonic() - start
+                log.write(record)
+                bar.update()
+                bar.set_postfix(_shown(record, self.best, config.metric))
+                if time.monotonic() - saved > self.place.checkpoint_every:
+                    self.save()
+                    saved = time.monotonic()
+            log.close()
+        return {
+            "fold": self.fold,
+            "seed": self.seed,
+            **self.best,
+            "epochs": self.epoch,
+            "seconds": round(self.seconds, 1),
+        }
+
+    def compare(self, record: dict[str, Any]) -> None:
+        """Takes note of the epoch if it is the best so far."""
+
+        def better() -> bool:
+            if not self.best:
+                return True
+            if self.config.select == "loss":
+                return record["val_loss"] < self.best["val_loss"]
+            if self.config.select == "metric":
+                return record["val"] > self.best["val"]
+            raise ValueError(f"select: expected loss or metric, got {self.config.select!r}")
+
+        if better():
+            keys = ("epoch", "val", "val_loss", "test", "test_loss", "height", "height_std")
+            self.best = {key: record[key] for key in keys if key in record}
+            if self.place.keep_model:
+                self.best_weights = {key: value.clone() for key, value in self.model.state_dict().items()}
+
+    def stalled(self) -> bool:
+        return bool(self.best) and self.epoch - self.best["epoch"] >= self.config.patience
+
+    # ---- saving
+
+    def save(self) -> None:
+        if self.rank != 0:
+            return
+        path = self.place.file("checkpoints", self.fold, self.seed)
+        state = {
+            "digest": digest(self.config),
+            "epoch": self.epoch,
+            "seconds": self.seconds,
+            "best": self.best,
+            "model": self.model.state_dict(),
+            "best_weights": self.best_weights,
+            "optimizer": self.optimizer.state_dict(),
+        }
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        torch.save(state, temporary)
+        os.replace(temporary, path)
+
+    def resume(self) -> None:
+        """Goes on from the last checkpoint of the same settings, if there is one."""
+        path = self.place.file("checkpoints", self.fold, self.seed)
+        if not path.exists():
+            return
+        state = torch.load(path, map_location=self.place.device, weights_only=True)
+        if state["digest"] != digest(self.config):
+            return
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.epoch, self.seconds, self.best = state["epoch"], state["seconds"], state["best"]
+        self.best_weights = state["best_weights"]
+
+    def finish(self) -> None:
+        """Leaves what is worth keeping of a finished run."""
+        if self.rank != 0:
+            return
+        if self.place.keep_model:
+            torch.save(
+                {"config": self.config.to_dict(), "model": self.best_weights},
+                self.place.file("weights", self.fold, self.seed),
+            )
+        self.place.file("checkpoints", self.fold, self.seed).unlink(missing_ok=True)
+
+
+class _Log:
+    """JSON lines, one an epoch; those that a checkpoint does not know of are dropped first."""
+
+    def __init__(self, path: Path, known_epochs: int, active: bool) -> None:
+        self.file = None
+        if active:
+            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+            self.file = path.open("w")
+            self.file.writelines(lines[:known_epochs])
+
+    def write(self, record: dict[str, Any]) -> None:
+        if self.file:
+            self.file.write(json.dumps({key: _rounded(value) for key, value in record.items()}) + "\n")
+            self.file.flush()
+
+    def close(self) -> None:
+        if self.file:
+            self.file.close()
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _short(dataset: str) -> str:
+    return dataset.partition(":")[2] or dataset
+
+
+def _shown(record: dict[str, Any], best: dict[str, float], metric_name: str) -> dict[str, str]:
+    shown = {"loss": f"{record['loss']:.3f}"}
+    if "val" in record:
+        shown[f"val {metric_name}"] = f"{record['val']:.1f}"
+    if best:
+        shown["best"] = f"{best['val']:.1f} in epoch {best['epoch']}"
+    if "height" in record:
+        shown["height"] = f"{record['height']:.1f}"
+    return shown
