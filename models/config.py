@@ -82,7 +82,7 @@ class Config:
     eval_every: int = 1
     """Epochs between measurements."""
     metric: str = "accuracy"
-    """accuracy, ap (average precision) or auc (area under the ROC curve), the latter two averaged over tasks."""
+    """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks."""
     select: str = "loss"
     """What picks the epoch that is reported: the lowest validation loss, or the highest validation metric."""
     double: bool = False

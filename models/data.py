@@ -263,7 +263,7 @@ def _raw_files(
         yield
     except (OSError, EOFError) as error:  # A failed download is an OSError, whatever the reason.
         raise FileNotFoundError(
-            f"{name}: its raw files are not in {root / folder / 'raw'} and could not be downloaded ({error}). "
+            f"{name}: no raw files in {root / folder / 'raw'}, and no download ({error}). "
             f"Put them there, or name the folder that holds {folder} with --data-root."
         ) from error
 
@@ -283,7 +283,7 @@ def _imported(path: str) -> Any:
             raise ValueError("neither a name nor a call")
     except (SyntaxError, ValueError) as error:
         raise ValueError(
-            f"dataset: expected package.module:Class or package.module:Class(literal, ...), got {path!r} ({error})"
+            f"dataset: expected package.module:Class, with literal arguments if any, got {path!r}: {error}"
         ) from error
     try:
         return getattr(importlib.import_module(module_name), function)(*arguments, **keywords)

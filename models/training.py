@@ -28,7 +28,7 @@ from .data import Batch, Graphs, Split
 from .gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, Prediction
 
 MODELS = ("gpn", *BASELINES)
-LEVEL_SETTINGS = [
+LEVEL_SETTINGS = (
     "hidden",
     "gnn_layers",
     "multiset_gnn_layers",
@@ -44,7 +44,7 @@ LEVEL_SETTINGS = [
     "weighted",
     "max_height",
     "recompute",
-]
+)
 
 
 def make_model(config: Config, graphs: Graphs) -> nn.Module:

@@ -1,0 +1,136 @@
+"""A graph auto-encoder around one pooling layer: what does pooling leave of a graph's node features?"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import ARMAConv
+from torch_geometric.utils import to_dense_adj
+
+from gpn_ops.nn import ParsePooling
+
+from .baselines import DENSE, dense_pool, sparse_pool
+
+DROPPING = ("topk", "sag", "asap")
+POOLS: tuple[str, ...] = ("gpn", *DROPPING, *DENSE)
+
+
+class Pooled(NamedTuple):
+    """A pooled graph, and the way back."""
+
+    x: Tensor
+    """``[c, d]``: the features of the nodes left."""
+    unpool: Callable[[Tensor], Tensor]
+    """Features of the nodes left to features of all nodes."""
+    extra_loss: Tensor | float = 0.0
+
+
+class Reconstruction(NamedTuple):
+    """What :class:`AutoEncoder` returns."""
+
+    x: Tensor
+    """``[n, in_channels]``: the features again."""
+    num_kept: int
+    """The number of nodes after pooling."""
+    extra_loss: Tensor | float
+    """Added to the loss."""
+
+
+class AutoEncoder(nn.Module):
+    """Two convolutions, pooling, un-pooling, two convolutions, Linear, on a single graph.
+
+    All that passes from the first half to the second are the features of the pooled nodes and how to un-pool
+    them. As in the auto-encoder of the MinCutPool paper, a convolution transforms a node and the normalised
+    sum of its neighbours separately, and ends in tanh.
+
+    Args:
+        num_nodes: The number of nodes of the graph.
+        pool: One of :data:`POOLS`.
+        channels: Size of each node's features.
+        hidden: Size of all hidden features.
+        ratio: The share of the nodes to keep. Parsing has no such setting.
+    """
+
+    def __init__(
+        self, num_nodes: int, *, pool: str = "gpn", channels: int = 2, hidden: int = 64, ratio: float = 0.3
+    ) -> None:
+        super().__init__()
+        self.before = nn.ModuleList([_convolution(channels, hidden), _convolution(hidden, hidden)])
+        self.pool = pooling(pool, hidden, num_nodes, ratio)
+        self.after = nn.ModuleList([_convolution(hidden, hidden), _convolution(hidden, hidden)])
+        self.head = nn.Linear(hidden, channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Reconstruction:
+        for conv in self.before:
+            x = conv(x, edge_index)
+        pooled = self.pool(x, edge_index)
+        x = pooled.unpool(pooled.x)
+        for conv in self.after:
+            x = conv(x, edge_index)
+        return Reconstruction(self.head(x), pooled.x.size(0), pooled.extra_loss)
+
+
+def _convolution(in_channels: int, out_channels: int) -> nn.Module:
+    return ARMAConv(in_channels, out_channels, act=nn.Tanh())
+
+
+def pooling(pool: str, channels: int, num_nodes: int, ratio: float) -> nn.Module:
+    """A pooling layer by its name, called as ``layer(x, edge_index)``, which returns :class:`Pooled`."""
+    if pool not in POOLS:
+        raise ValueError(f"pool: expected one of {', '.join(POOLS)}, got {pool!r}")
+    if not 0 < ratio < 1:
+        raise ValueError(f"ratio: expected a number between 0 and 1, got {ratio}")
+    if pool == "gpn":
+        return Parsing(channels)
+    if pool in DROPPING:
+        return Dropping(sparse_pool(pool, channels, ratio))
+    return Mixing(dense_pool(pool, channels, math.ceil(ratio * num_nodes)))
+
+
+class Parsing(nn.Module):
+    """Parses; every node gets back the features of its cluster, divided by the number of the cluster's inner
+    edges, over which the mask summed.
+
+    Scores of positions hardly change from an edge to the next, and a cluster is all that rises to the same
+    summit of the scores: a ring would parse into two halves. Dropout in the scorer makes the scores rough,
+    so that a third of a ring is kept and two sevenths of a grid. Evaluation mode has no dropout.
+    """
+
+    def __init__(self, channels: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.layer = ParsePooling(channels, dropout=dropout)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Pooled:
+        out = self.layer.pool(x, edge_index)
+        inner_edges = out.inner_edges.unsqueeze(1).to(x.dtype)
+        return Pooled(out.x, lambda z: self.layer.unpool(z / inner_edges, out.cluster))
+
+
+class Dropping(nn.Module):
+    """Keeps some nodes; those that were dropped get back zeros, as in Graph U-Nets.
+
+    ASAP also is of this kind: PyG's layer tells which nodes stand for the clusters, not what is in them.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Pooled:
+        pooled, _, _, _, kept, *_ = self.layer(x, edge_index)
+        return Pooled(pooled, lambda z: z.new_zeros(x.size(0), z.size(1)).index_copy(0, kept, z))
+
+
+class Mixing(nn.Module):
+    """Mixes all nodes into clusters; every node gets back the mixture of clusters that it belongs to."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Pooled:
+        adj = to_dense_adj(edge_index, torch.zeros(x.size(0), dtype=torch.int64, device=x.device))
+        out = self.layer(x.unsqueeze(0), adj.to(x.dtype))
+        return Pooled(out.x.squeeze(0), lambda z: out.assignment.squeeze(0) @ z, out.extra_loss)

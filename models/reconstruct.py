@@ -1,0 +1,343 @@
+"""Reconstruct the coordinates of a ring or a grid after one level of pooling, by several pooling methods.
+
+An auto-encoder (models/autoencoder.py) gets a graph whose features are the positions of its nodes in the
+plane, pools it once to about 30 % of its nodes, un-pools it, and is trained to give the positions back. What
+the picture then lacks is what the pooling lost.
+
+A run (a method and a seed) trains until the error has not fallen for --patience epochs, at most --epochs. Its
+result is the mean squared error of the parameters with the lowest training error, over ten fresh passes: they
+differ for parsing, whose scores are random to a degree, and are the same for the other methods.
+"""
+
+import argparse
+import copy
+import importlib.metadata
+import json
+import math
+import platform
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from tqdm import tqdm
+
+from .autoencoder import POOLS, AutoEncoder
+
+NAMES = {
+    "gpn": "GPN",
+    "topk": "TopK",
+    "sag": "SAG",
+    "asap": "ASAP",
+    "diffpool": "DiffPool",
+    "mincut": "MinCut",
+}
+NODES = {"ring": 200, "grid": 900}
+# An error that falls by less than this has not fallen.
+TOLERANCE = 1e-5
+PASSES = 10
+
+EXAMPLES = """
+examples:
+  python -m models.reconstruct ring
+  python -m models.reconstruct grid --methods gpn,topk,mincut --seeds 0
+  python -m models.reconstruct grid --nodes 400 --seeds 0-9 --device cuda
+
+files in the output folder:
+  ring.jsonl            a line for every finished run: method, seed, error, epochs, seconds, options,
+                        versions, and the positions that came out. A run that is there with the same
+                        options is not run again, so that a stopped command goes on where it was.
+  ring.png, ring.svg    the graph, and for every method the run with the median error
+  ring.md               the table that is printed at the end
+"""
+
+
+class Graph(NamedTuple):
+    position: Tensor
+    """``[n, 2]``: the positions of the nodes, between -1 and 1."""
+    edge_index: Tensor
+    """int64 ``[2, m]``: the edges, both directions."""
+
+
+def ring(num_nodes: int) -> Graph:
+    """Points on the unit circle, each joined to the next."""
+    node = torch.arange(num_nodes)
+    angle = 2 * math.pi * node / num_nodes
+    return Graph(
+        torch.stack([angle.cos(), angle.sin()], dim=1),
+        _undirected(torch.stack([node, (node + 1) % num_nodes])),
+    )
+
+
+def grid(num_nodes: int) -> Graph:
+    """A square lattice, each point joined to those beside, above and below it."""
+    side = math.isqrt(num_nodes)
+    if side * side != num_nodes:
+        raise ValueError(f"nodes: expected a square number for a grid, got {num_nodes}")
+    place = torch.linspace(-1, 1, side)
+    node = torch.arange(num_nodes).view(side, side)
+    beside = torch.stack([node[:, :-1].flatten(), node[:, 1:].flatten()])
+    below = torch.stack([node[:-1].flatten(), node[1:].flatten()])
+    return Graph(
+        torch.stack([place.repeat(side), place.flip(0).repeat_interleave(side)], dim=1),
+        _undirected(torch.cat([beside, below], dim=1)),
+    )
+
+
+def _undirected(one_way: Tensor) -> Tensor:
+    return torch.cat([one_way, one_way.flip(0)], dim=1)
+
+
+GRAPHS = {"ring": ring, "grid": grid}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A run
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Result(NamedTuple):
+    error: float
+    """The mean squared error."""
+    position: Tensor
+    """``[n, 2]``: the positions of the last pass."""
+    num_kept: int
+    """The number of nodes after pooling in the last pass."""
+    epochs: int
+    """The number of epochs trained."""
+
+
+def fit(
+    graph: Graph, method: str, seed: int, *, hidden: int, ratio: float, lr: float, epochs: int, patience: int
+) -> Result:
+    """Trains an auto-encoder on a graph, and gives the graph as it reconstructs it."""
+    torch.manual_seed(seed)
+    position, edge_index = graph
+    model = AutoEncoder(position.size(0), pool=method, hidden=hidden, ratio=ratio).to(position.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr)
+    lowest, lowest_at, best = math.inf, 0, copy.deepcopy(model.state_dict())
+    progress = tqdm(range(1, epochs + 1), f"{method}, seed {seed}", leave=False, disable=None)
+    epoch = 0
+    for epoch in progress:
+        out = model(position, edge_index)
+        loss = functional.mse_loss(out.x, position)
+        error = loss.item()
+        if error < lowest - TOLERANCE:
+            lowest, lowest_at = error, epoch
+            best = copy.deepcopy(model.state_dict())
+        elif epoch - lowest_at >= patience:
+            break
+        optimizer.zero_grad()
+        (loss + out.extra_loss).backward()
+        optimizer.step()
+        if epoch % 20 == 0:
+            progress.set_postfix(error=f"{error:.2e}", lowest=f"{lowest:.2e}", refresh=False)
+    progress.close()
+
+    model.load_state_dict(best)
+    errors = []
+    with torch.no_grad():
+        for _ in range(PASSES):
+            out = model(position, edge_index)
+            errors.append(functional.mse_loss(out.x, position).item())
+    return Result(statistics.mean(errors), out.x, out.num_kept, epoch)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What was run
+# ------------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    """The finished runs in a file. A line that was cut short is no run."""
+    runs = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            runs.append(json.loads(line))
+        except json.JSONDecodeError:
+            print(f"{path}: left out a line that is no JSON", file=sys.stderr)
+    return runs
+
+
+def append(path: Path, run: dict[str, Any]) -> None:
+    """Adds a run to a file, on a line of its own even if the last one was cut short."""
+    written = path.read_bytes() if path.exists() else b""
+    cut = written != b"" and not written.endswith(b"\n")
+    with path.open("a") as file:
+        file.write(("\n" if cut else "") + json.dumps(run) + "\n")
+
+
+def versions() -> dict[str, str]:
+    packages = {name: importlib.metadata.version(name) for name in ("torch", "torch_geometric")}
+    try:
+        packages["gpn_ops"] = importlib.metadata.version("gpn_ops")
+    except importlib.metadata.PackageNotFoundError:
+        packages["gpn_ops"] = "not installed"
+    return {"python": platform.python_version(), **packages}
+
+
+def table(runs: dict[str, list[dict[str, Any]]], num_nodes: int) -> str:
+    """Mean and standard deviation over the seeds, the best method first."""
+    lines = ["| method | error (MSE) | nodes kept | epochs | seconds | runs |", "|---|---|---|---|---|---|"]
+    rows = []
+    for method, of_method in runs.items():
+        errors, kept, epochs, seconds = (
+            [run[key] for run in of_method] for key in ("error", "kept", "epochs", "seconds")
+        )
+        spread = f" ± {statistics.stdev(errors):.1e}" if len(errors) > 1 else ""
+        share = statistics.mean(kept) / num_nodes
+        row = f"| {NAMES[method]} | {statistics.mean(errors):.2e}{spread} | {share:.0%} |"
+        row += f" {statistics.mean(epochs):.0f} | {statistics.mean(seconds):.0f} | {len(errors)} |"
+        rows.append((statistics.mean(errors), row))
+    return "\n".join(lines + [row for _, row in sorted(rows)])
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The picture
+# ------------------------------------------------------------------------------------------------------------
+
+
+def draw(graph: Graph, runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """Draws the graph, and beside it the run of every method that has the median error."""
+    from matplotlib import colormaps
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure
+
+    position = graph.position.cpu()
+    panels = [("original", position)]
+    for method, of_method in runs.items():
+        middle = sorted(of_method, key=lambda run: run["error"])[(len(of_method) - 1) // 2]
+        panels.append((f"{NAMES[method]}, error {middle['error']:.1e}", torch.tensor(middle["position"])))
+    columns = min(len(panels), 4)
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(2.6 * columns, 2.8 * rows), layout="constrained")
+    one_way = graph.edge_index[:, : graph.edge_index.size(1) // 2].cpu()
+    # A node has the colour of the place where it should be.
+    colour = colormaps["viridis"]((position.sum(dim=1).numpy() + 2) / 4)
+    for number, (title, points) in enumerate(panels, start=1):
+        axes = figure.add_subplot(rows, columns, number)
+        ends = points[one_way].transpose(0, 1).numpy()
+        axes.add_collection(LineCollection(list(ends), color="0.7", linewidths=0.5, zorder=1))
+        axes.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=5, c=colour, linewidths=0, zorder=2)
+        axes.set_title(title, fontsize=9)
+        axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), xticks=[], yticks=[], aspect="equal")
+        axes.spines[:].set_color("0.85")
+    figure.savefig(path.with_suffix(".png"), dpi=150)
+    figure.savefig(path.with_suffix(".svg"))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The command
+# ------------------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    command = argparse.ArgumentParser(
+        prog="python -m models.reconstruct",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = command.add_argument
+    add("graph", choices=list(GRAPHS), help="points on a circle, or a square lattice")
+    add("--methods", type=_methods, default=list(NAMES), help=f"some of {','.join(NAMES)} (default: all)")
+    add("--seeds", type=_seeds, default=[0, 1, 2], help="a list and ranges, as in 0-2,7 (default: 0-2)")
+    add("--nodes", type=int, help="the number of nodes (default: 200 in a ring, 30 x 30 in a grid)")
+    add("--epochs", type=int, default=10_000, help="the largest number of epochs (default: %(default)s)")
+    add(
+        "--patience",
+        type=int,
+        default=1_000,
+        help=f"stop after this many epochs in which the error fell by less than {TOLERANCE:g} "
+        "(default: %(default)s)",
+    )
+    add("--lr", type=float, default=5e-3, help="Adam's learning rate (default: %(default)s)")
+    add("--hidden", type=int, default=64, help="size of the hidden features (default: %(default)s)")
+    add(
+        "--ratio",
+        type=float,
+        default=0.3,
+        help="the share of nodes to keep, for all methods but gpn, where it follows from the graph "
+        "(default: %(default)s)",
+    )
+    add("--output", type=Path, default=Path("results/reconstruct"), help="folder (default: %(default)s)")
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="(default: %(default)s)")
+    add("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    return command
+
+
+def _methods(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in POOLS:
+            raise argparse.ArgumentTypeError(f"expected some of {','.join(POOLS)}, got {name!r}")
+    return list(dict.fromkeys(names))
+
+
+def _seeds(text: str) -> list[int]:
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            raise argparse.ArgumentTypeError(f"expected numbers and ranges, as in 0-2,7, got {text!r}")
+        seeds += range(int(first), int(last or first) + 1)
+    return list(dict.fromkeys(seeds))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    given = parser().parse_args(arguments)
+    if given.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("--device cuda: torch finds no CUDA device on this machine. Run with --device cpu.")
+    torch.set_num_threads(given.threads)
+    # PyG's ASAPooling makes sparse tensors of a kind that torch warns about.
+    warnings.filterwarnings("ignore", "Sparse", UserWarning)
+    try:
+        graph = GRAPHS[given.graph](NODES[given.graph] if given.nodes is None else given.nodes)
+    except ValueError as error:
+        sys.exit(f"--{error}")
+    graph = Graph(*(tensor.to(given.device) for tensor in graph))
+    num_nodes = graph.position.size(0)
+    settings = {key: getattr(given, key) for key in ("hidden", "ratio", "lr", "epochs", "patience")}
+    options = {"nodes": num_nodes, **settings, "device": given.device}
+
+    given.output.mkdir(parents=True, exist_ok=True)
+    path = given.output / f"{given.graph}.jsonl"
+    finished = {(run["method"], run["seed"]): run for run in load(path) if run["options"] == options}
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for method in given.methods:
+        for seed in given.seeds:
+            run = finished.get((method, seed))
+            state = "finished before"
+            if run is None:
+                start = time.perf_counter()
+                result = fit(graph, method, seed, **settings)
+                run = {
+                    "method": method,
+                    "graph": given.graph,
+                    "seed": seed,
+                    "error": result.error,
+                    "kept": result.num_kept,
+                    "epochs": result.epochs,
+                    "seconds": round(time.perf_counter() - start, 2),
+                    "options": options,
+                    "versions": versions(),
+                    "position": [[round(value, 3) for value in row] for row in result.position.tolist()],
+                }
+                append(path, run)
+                state = f"{run['epochs']} epochs, {run['seconds']:.0f} s"
+            runs.setdefault(method, []).append(run)
+            print(f"{given.graph}, {method}, seed {seed}: error {run['error']:.2e} ({state})", flush=True)
+
+    text = table(runs, num_nodes)
+    path.with_suffix(".md").write_text(text + "\n")
+    draw(graph, runs, path)
+    print(f"\n{text}\n\nDrawn in {path.with_suffix('.png')}.")
+
+
+if __name__ == "__main__":
+    main()
