@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import coarsen
 import common
+import epoch
 import layer
 import memory
 import parse
@@ -54,6 +55,7 @@ def sections() -> list[Section]:
         Section("layer", "The layer beside its own matrix products", "layer.py", layer, (), layer.NOTES),
         Section("memory_forward", "Memory, forward", "memory.py", memory, ("",), memory.NOTES),
         Section("memory_backward", "Memory, forward and backward", "memory.py --backward", memory, ("",), ""),
+        Section("epoch", "A training epoch", "epoch.py --threads 1", epoch, (), epoch.NOTES),
         Section("time_forward", "Time, forward", "time.py", time, tuple(kinds), time.NOTES),
     ]
 
@@ -100,7 +102,7 @@ def readme() -> str:
         if path.exists() and hasattr(section.module, "highlights"):
             content = json.loads(path.read_text())
             rows += section.module.highlights(content)
-            machine = content["machine"]
+            machine = machine or content["machine"]
     where = f"{machine['processor']}, {machine['threads']} threads, CPU; no GPU figures yet"
     text = f"{where}. All figures and the commands that made them: [docs/benchmarks.md](docs/benchmarks.md)."
     before, rest = README.read_text().split(START)

@@ -18,7 +18,7 @@ class MLP(nn.Sequential):
         out_channels: Size of the output.
         num_layers: The number of Linear layers.
         dropout: Dropout probability after every ReLU.
-        act_last: Whether ReLU and dropout also follow the last layer, if there is more than one.
+        act_last: Whether LayerNorm, ReLU and dropout also follow the last layer, if there is more than one.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class MLP(nn.Sequential):
         for k in range(1, num_layers):
             layers += [nn.LayerNorm(width[k]), nn.ReLU(), Dropout(dropout), nn.Linear(width[k], width[k + 1])]
         if act_last and num_layers > 1:
-            layers += [nn.ReLU(), Dropout(dropout)]
+            layers += [nn.LayerNorm(out_channels), nn.ReLU(), Dropout(dropout)]
         super().__init__(*layers)
 
     def reset_parameters(self) -> None:

@@ -262,7 +262,7 @@ class Run:
             group["lr"] = rate(self.config, self.epoch * self.steps_per_epoch + k, self.steps_per_epoch)
         self.optimizer.step()
         height = prediction.height
-        return float(loss), None if height is None else height.cpu()
+        return float(loss.detach()), None if height is None else height.cpu()
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
