@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import ARMAConv
+from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_dense_adj
 
 from gpn_ops.nn import ParsePooling
@@ -42,8 +42,7 @@ class AutoEncoder(nn.Module):
     """Two convolutions, pooling, un-pooling, two convolutions, Linear, on a single graph.
 
     All that passes from the first half to the second are the features of the pooled nodes and how to un-pool
-    them. As in the auto-encoder of the MinCutPool paper, a convolution transforms a node and the normalised
-    sum of its neighbours separately, and ends in tanh.
+    them. The convolutions are those of the MinCutPool paper's auto-encoder.
 
     Args:
         num_nodes: The number of nodes of the graph.
@@ -57,9 +56,9 @@ class AutoEncoder(nn.Module):
         self, num_nodes: int, *, pool: str = "gpn", channels: int = 2, hidden: int = 64, ratio: float = 0.3
     ) -> None:
         super().__init__()
-        self.before = nn.ModuleList([_convolution(channels, hidden), _convolution(hidden, hidden)])
+        self.before = nn.ModuleList([Convolution(channels, hidden), Convolution(hidden, hidden)])
         self.pool = pooling(pool, hidden, num_nodes, ratio)
-        self.after = nn.ModuleList([_convolution(hidden, hidden), _convolution(hidden, hidden)])
+        self.after = nn.ModuleList([Convolution(hidden, hidden), Convolution(hidden, hidden)])
         self.head = nn.Linear(hidden, channels)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Reconstruction:
@@ -72,8 +71,16 @@ class AutoEncoder(nn.Module):
         return Reconstruction(self.head(x), pooled.x.size(0), pooled.extra_loss)
 
 
-def _convolution(in_channels: int, out_channels: int) -> nn.Module:
-    return ARMAConv(in_channels, out_channels, act=nn.Tanh())
+class Convolution(nn.Module):
+    """tanh of a linear function of the node plus one of the normalised sum of its neighbours."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.node = nn.Linear(in_channels, out_channels)
+        self.neighbours = GCNConv(in_channels, out_channels, add_self_loops=False, bias=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return (self.node(x) + self.neighbours(x, edge_index)).tanh()
 
 
 def pooling(pool: str, channels: int, num_nodes: int, ratio: float) -> nn.Module:
