@@ -50,7 +50,7 @@ class GNN(nn.Module):
     """Message passing, with a residual connection around the whole block: conv (ReLU, dropout, conv)*, then
     LayerNorm(input + output).
 
-    The graph must be undirected: both directions of an edge stored.
+    The graph must be undirected: both directions of an edge stored, with the same weight if any.
 
     Args:
         channels: Size of each node's features.
@@ -77,10 +77,15 @@ class GNN(nn.Module):
             if hasattr(module, "reset_parameters"):
                 module.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         if not self.convs:
             return x
-        graph = normalised(edge_index, x.size(0), x.dtype) if self.conv == "gcn" else edge_index
+        if self.conv == "gcn":
+            graph = normalised(edge_index, x.size(0), x.dtype, edge_weight)
+        elif edge_weight is None:
+            graph = edge_index
+        else:
+            raise ValueError(f"edge_weight: expected none with conv {self.conv!r}, got weights")
         out = x
         for k, conv in enumerate(self.convs):
             out = conv(out, graph)
@@ -112,20 +117,30 @@ class Normalised:
         return torch.addcmul(_SymmetricProduct.apply(self.edges, x), self.diagonal, x)
 
 
-def normalised(edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Normalised:
-    """The normalised adjacency matrix of an undirected graph. Self-loops are replaced by those of ``I``."""
+def normalised(
+    edge_index: Tensor, num_nodes: int, dtype: torch.dtype, edge_weight: Tensor | None = None
+) -> Normalised:
+    """The normalised adjacency matrix of an undirected graph, the same weight in both directions. Self-loops
+    are replaced by those of ``I``."""
     row, col = edge_index
     if row.numel() > 0:
         loops = row == col
         if bool(loops.any()):
             row, col = row[~loops], col[~loops]
+            edge_weight = None if edge_weight is None else edge_weight[~loops]
         if bool((row[1:] < row[:-1]).any()):
             order = row.argsort(stable=True)
             row, col = row[order], col[order]
+            edge_weight = None if edge_weight is None else edge_weight[order]
     degree = torch.bincount(row, minlength=num_nodes)
     start = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
+    if edge_weight is not None:
+        edge_weight = edge_weight.to(dtype)
+        degree = edge_weight.new_zeros(num_nodes).index_add(0, row, edge_weight)
     scale = (degree + 1).to(dtype).rsqrt()
     weight = scale.index_select(0, row) * scale.index_select(0, col)
+    if edge_weight is not None:
+        weight = weight * edge_weight
     edges = torch.sparse_csr_tensor(start, col, weight, (num_nodes, num_nodes), check_invariants=False)
     return Normalised(edges, (scale * scale).unsqueeze(1))
 

@@ -49,6 +49,8 @@ def hierarchy(
 
     ``multiset_gnn_layers`` of ``None`` uses the output of GNN twice, 0 pools the features themselves.
     """
+    if weighted and conv != "gcn":
+        raise ValueError(f"weighted: expected conv gcn, got {conv!r}")
 
     def block(num_layers: int) -> GNN:
         return GNN(hidden, num_layers, dropout, act_last, conv)
@@ -159,7 +161,7 @@ class NodeClassifier(nn.Module):
     def decode(self, z: Tensor, level: Level) -> Tensor:
         """One step down: from the features of a level's clusters to those of its nodes."""
         z = z / level.inner_edges.unsqueeze(-1).to(z.dtype)
-        return self.decoder(ops.lift(z, level.cluster) + level.x, level.edge_index)
+        return self.decoder(ops.lift(z, level.cluster) + level.x, level.edge_index, level.edge_attr)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -50,6 +50,27 @@ def test_deepsets_equals_the_formula_and_its_gradient(device, num_layers):
 
 
 @pytest.mark.usefixtures("tile_size")
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_kept_for_backward_or_computed_anew(device, num_layers):
+    torch.manual_seed(0)
+    x, cluster, num_clusters = example(device)
+    anew = DeepSets(6, num_layers, recompute=True).double().to(device)
+    kept = DeepSets(6, num_layers, recompute=False).double().to(device)
+    kept.load_state_dict(anew.state_dict())
+    out, expected = kept(x, cluster, num_clusters), anew(x, cluster, num_clusters)
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+    weight = torch.randn_like(out)
+    for actual, wanted in zip(
+        torch.autograd.grad(out, [x, *kept.parameters()], weight),
+        torch.autograd.grad(expected, [x, *anew.parameters()], weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(actual, wanted, atol=1e-12, rtol=0)
+    with torch.no_grad():  # There is nothing to keep it for.
+        assert torch.equal(kept(x, cluster, num_clusters), anew(x, cluster, num_clusters))
+
+
+@pytest.mark.usefixtures("tile_size")
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_gradcheck_with_the_dropout_of_a_seed(device, dropout):
     torch.manual_seed(0)
@@ -66,9 +87,10 @@ def test_gradcheck_with_the_dropout_of_a_seed(device, dropout):
 
 
 @pytest.mark.usefixtures("tile_size")
-def test_dropout_in_training_only(device):
+@pytest.mark.parametrize("recompute", [True, False])
+def test_dropout_in_training_only(device, recompute):
     x, cluster, num_clusters = example(device)
-    module = DeepSets(6, 2, dropout=0.5).double().to(device)
+    module = DeepSets(6, 2, dropout=0.5, recompute=recompute).double().to(device)
     torch.manual_seed(1)
     first = module(x, cluster, num_clusters)
     assert not torch.equal(first, module(x, cluster, num_clusters))
@@ -86,10 +108,11 @@ def test_reduce_is_the_operator(device, reduce):
     torch.testing.assert_close(Reduce(reduce)(x, cluster, num_clusters), expected)
 
 
+@pytest.mark.parametrize("recompute", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision(device, dtype):
+def test_half_precision(device, dtype, recompute):
     x, cluster, num_clusters = example(device, dtype=torch.float32)
-    module = DeepSets(6, 2).to(device)
+    module = DeepSets(6, 2, recompute=recompute).to(device)
     half = copy.deepcopy(module).to(dtype)
     out = half(x.to(dtype), cluster, num_clusters)
     assert out.dtype == dtype
@@ -99,9 +122,10 @@ def test_half_precision(device, dtype):
     assert {p.grad.dtype for p in half.parameters()} == {dtype}
 
 
-def test_autocast(device):
+@pytest.mark.parametrize("recompute", [True, False])
+def test_autocast(device, recompute):
     x, cluster, num_clusters = example(device, dtype=torch.float32)
-    module = DeepSets(6).to(device)
+    module = DeepSets(6, recompute=recompute).to(device)
     exact = module(x, cluster, num_clusters)
     with torch.autocast(device.type, torch.bfloat16):
         out = module(x, cluster, num_clusters)

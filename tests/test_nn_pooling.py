@@ -77,6 +77,28 @@ def test_gradients_are_those_of_the_dense_formulas(device):
         torch.testing.assert_close(left, right, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.parametrize("multiset", ["deepsets", "sum"])
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_kept_for_backward_or_computed_anew(device, multiset, self_loops):
+    edge_index = simple_graph(20, 25, device=device)
+    x, attn = features(20, 1, device).requires_grad_(), features(20, 2, device).requires_grad_()
+    options = {"multiset": multiset, "self_loops": self_loops, "scorer_layers": 3, "multiset_layers": 2}
+    results = []
+    for recompute in (True, False):
+        pool = layer(device, recompute=recompute, **options)
+        out = pool(x, edge_index, attn=attn)
+        grads = torch.autograd.grad(out.x.sin().sum(), [x, attn, *pool.parameters()])
+        results.append((out, grads))
+    (anew, grads_anew), (kept, grads_kept) = results
+    assert torch.equal(anew.cluster, kept.cluster)
+    assert torch.equal(anew.edge_index, kept.edge_index)
+    torch.testing.assert_close(kept.x, anew.x, atol=1e-12, rtol=0)
+    torch.testing.assert_close(kept.score, anew.score, atol=1e-12, rtol=0)
+    for actual, wanted in zip(grads_kept, grads_anew, strict=True):
+        assert bool(wanted.abs().max() > 0)
+        torch.testing.assert_close(actual, wanted, atol=1e-12, rtol=0)
+
+
 def test_gradcheck(device):
     edge_index = simple_graph(7, 8, device=device)
     pool = layer(device)

@@ -51,6 +51,27 @@ def test_equals_the_formula_and_its_gradient(device, num_layers):
 
 
 @pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("num_layers", LAYERS)
+def test_kept_for_backward_or_computed_anew(device, num_layers):
+    torch.manual_seed(0)
+    h, edge_index = example(device)
+    anew = EdgeScorer(6, num_layers, recompute=True).double().to(device)
+    kept = EdgeScorer(6, num_layers, recompute=False).double().to(device)
+    kept.load_state_dict(anew.state_dict())
+    scores, expected = kept(h, edge_index), anew(h, edge_index)
+    torch.testing.assert_close(scores, expected, atol=1e-12, rtol=0)
+    weight = torch.randn_like(scores)
+    for actual, wanted in zip(
+        torch.autograd.grad(scores, [h, *kept.parameters()], weight),
+        torch.autograd.grad(expected, [h, *anew.parameters()], weight),
+        strict=True,
+    ):
+        torch.testing.assert_close(actual, wanted, atol=1e-12, rtol=0)
+    with torch.no_grad():  # There is nothing to keep it for.
+        assert torch.equal(kept(h, edge_index), anew(h, edge_index))
+
+
+@pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("dropout", [0.0, 0.4, 1.0])
 def test_gradcheck_with_the_dropout_of_a_seed(device, dropout):
     # With a seed the operator is a function, also under dropout: a recomputed tile that drew anew would
@@ -74,9 +95,10 @@ def test_gradcheck_with_the_dropout_of_a_seed(device, dropout):
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_dropout_follows_torch_seed_and_differs_between_tiles(device):
+@pytest.mark.parametrize("recompute", [True, False])
+def test_dropout_follows_torch_seed_and_differs_between_tiles(device, recompute):
     h, _ = example(device, num_nodes=2)
-    scorer = EdgeScorer(6, 2, dropout=0.5).double().to(device)
+    scorer = EdgeScorer(6, 2, dropout=0.5, recompute=recompute).double().to(device)
     pairs = torch.tensor([[0], [1]], device=device).expand(2, 64)
 
     def scores(seed):
@@ -117,11 +139,12 @@ def test_no_edges(device):
     assert torch.equal(h.grad, torch.zeros_like(h))
 
 
+@pytest.mark.parametrize("recompute", [True, False])
 @pytest.mark.parametrize("num_layers", LAYERS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_scores_in_float32(device, num_layers, dtype):
+def test_half_precision_scores_in_float32(device, num_layers, dtype, recompute):
     h, edge_index = example(device, dtype=torch.float32)
-    scorer = EdgeScorer(6, num_layers).to(device)
+    scorer = EdgeScorer(6, num_layers, recompute=recompute).to(device)
     half = copy.deepcopy(scorer).to(dtype)
     scores = half(h.to(dtype), edge_index)
     assert scores.dtype == torch.float32
@@ -132,9 +155,10 @@ def test_half_precision_scores_in_float32(device, num_layers, dtype):
     assert {p.grad.dtype for p in half.parameters()} == {dtype}
 
 
-def test_autocast_runs_products_in_half_precision_only(device):
+@pytest.mark.parametrize("recompute", [True, False])
+def test_autocast_runs_products_in_half_precision_only(device, recompute):
     h, edge_index = example(device, dtype=torch.float32)
-    scorer = EdgeScorer(6).to(device)
+    scorer = EdgeScorer(6, recompute=recompute).to(device)
     with torch.autocast(device.type, torch.bfloat16):
         scores = scorer(h, edge_index)
     exact = scorer(h, edge_index)
