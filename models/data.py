@@ -2,8 +2,10 @@
 
 import ast
 import contextlib
+import fcntl
 import importlib
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -157,10 +159,12 @@ def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -
     splits: list[Split] = []
     x_sizes: list[int] = []
     edge_sizes: list[int] = []
-    if ":" in name:
-        dataset = _imported(name)
-    else:
-        dataset, splits = _known(name, root, cache or root)
+    cache = root if cache is None else cache
+    with _alone(name, cache):
+        if ":" in name:
+            dataset = _imported(name)
+        else:
+            dataset, splits = _known(name, root, cache)
     graphs = [_undirected(dataset[k]) for k in range(len(dataset))]
 
     if config.task == "node":
@@ -176,12 +180,16 @@ def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -
     if any(graph.x is None for graph in graphs):
         raise ValueError(f"{name}: expected node features x; without any, set degree=true")
     if config.complete:
+        if config.task == "molecule":
+            raise ValueError("complete: expected false for molecules, whose bonds have features")
         graphs = [_complete(graph) for graph in graphs]
 
     y = torch.cat([torch.as_tensor(graph.y).view(1, -1) for graph in graphs])
     if config.task == "graph":
         if y.size(1) != 1 or y.is_floating_point():
             raise ValueError(f"{name}: expected one integer label a graph, got {y.dtype} {list(y.shape)}")
+        if int(y.min()) < 0:
+            raise ValueError(f"{name}: expected labels that count from 0, got {int(y.min())}")
         y = y.view(-1)
     else:
         y = y.to(torch.float32)
@@ -236,12 +244,25 @@ def _ogb(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
         raise FileNotFoundError(f"{name}: needs the package ogb: pip install ogb") from error
     from torch_geometric.data import data, storage
 
-    pickled = [data.Data, data.DataEdgeAttr, data.DataTensorAttr, storage.GlobalStorage]
+    torch.serialization.add_safe_globals(
+        [data.Data, data.DataEdgeAttr, data.DataTensorAttr, storage.GlobalStorage]
+    )
     folder = Path("ogb", name.replace("-", "_"))
-    with _raw_files(name, folder, root, cache), torch.serialization.safe_globals(pickled):
+    with _raw_files(name, folder, root, cache):
         dataset = PygGraphPropPredDataset(name, str(cache / "ogb"))
         split = dataset.get_idx_split()
     return dataset, [Split(split["train"], split["valid"], split["test"])]
+
+
+@contextlib.contextmanager
+def _alone(name: str, cache: Path) -> Iterator[None]:
+    """One process at a time: two that prepare the same files would spoil them for each other."""
+    with contextlib.ExitStack() as opened:
+        with contextlib.suppress(OSError):  # In a folder that cannot be written to there is nothing to spoil.
+            cache.mkdir(parents=True, exist_ok=True)
+            path = cache / f".{re.sub(r'[^A-Za-z0-9]+', '-', name)[:100]}.lock"
+            fcntl.flock(opened.enter_context(path.open("w")), fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager
@@ -256,9 +277,12 @@ def _raw_files(
         target.mkdir(parents=True, exist_ok=True)
         for entry in source.iterdir():
             link = target / entry.name
+            if link.is_symlink() and not link.exists():
+                link.unlink()  # What it led to has moved.
+            elif link.is_dir() and not link.is_symlink() and not any(link.iterdir()):
+                link.rmdir()  # Left by a failed download.
             if entry.name != "processed" and not link.exists():
-                with contextlib.suppress(FileExistsError):  # Another process was faster.
-                    os.symlink(entry.resolve(), link)
+                os.symlink(entry.resolve(), link)
     try:
         yield
     except (OSError, EOFError) as error:  # A failed download is an OSError, whatever the reason.
@@ -349,6 +373,8 @@ def _node_task(graphs: list[Data], name: str) -> Graphs:
     if len(graphs) != 1:
         raise ValueError(f"{name}: a node task expects one graph, got {len(graphs)}")
     (graph,) = graphs
+    if graph.x is None or graph.y is None:
+        raise ValueError(f"{name}: expected node features x and labels y")
     total = graph.x.sum(dim=1, keepdim=True)
     splits = []
     if "train_mask" in graph:
