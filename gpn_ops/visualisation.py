@@ -9,7 +9,19 @@ from torch import Tensor
 from .ops import coarsen
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from .nn.tree import ParseTree
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart; black is for outlines.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+
+DARK = COLOURS[0], COLOURS[2], COLOURS[5]
+
+# A larger graph would be a blot.
+MOST_NODES_BESIDE = 499
+MOST_NODES_WITH_NUMBERS = 60
 
 
 def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Tensor) -> "Figure":
@@ -34,8 +46,6 @@ def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Ten
         >>> len(figure.axes)
         2
     """
-    from matplotlib import colormaps
-    from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
     edge_index, position = edge_index.cpu(), position.detach().cpu().double()
@@ -44,28 +54,13 @@ def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Ten
     columns = min(panels, 4)
     rows = -(-panels // columns)
     figure = Figure(figsize=(3.6 * columns, 3.6 * rows), layout="constrained")
-    colours = colormaps["tab20"]
 
     for level in range(panels):
         axes = figure.add_subplot(rows, columns, level + 1)
         cluster = assignments[level].cpu() if level < len(assignments) else torch.arange(size.numel())
-        inside = cluster[edge_index[0]] == cluster[edge_index[1]]
-        for edges, style in ((~inside, {"color": "0.8", "linewidths": 0.8}), (inside, {"color": "0.25"})):
-            ends = position[edge_index[:, edges]].permute(1, 0, 2)
-            axes.add_collection(LineCollection(list(ends.numpy()), zorder=1, **style))
-        axes.scatter(
-            position[:, 0].numpy(),
-            position[:, 1].numpy(),
-            s=30 * size.sqrt().numpy() * (1 + level),
-            c=[colours(int(c) % 20) for c in cluster],
-            edgecolors="black",
-            linewidths=0.5,
-            zorder=2,
-            clip_on=False,
-        )
+        colours = _node_colours(edge_index, cluster)
+        _draw_graph(axes, edge_index, cluster, colours, position, 30 * size.sqrt() * (1 + level))
         axes.set_title(f"level {level}: {size.numel()} nodes, {edge_index.size(1)} edges", fontsize=9)
-        axes.set_axis_off()
-        axes.set_aspect("equal")
 
         if level < len(assignments):
             coarse = coarsen(edge_index, cluster)
@@ -75,3 +70,271 @@ def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Ten
             weighted.index_add_(0, cluster, position * size[:, None])
             edge_index, position, size = coarse.edge_index, weighted / new_size[:, None], new_size
     return figure
+
+
+def draw_tree(tree: "ParseTree", graph: int = 0, position: Tensor | None = None, title: str = "") -> "Figure":
+    r"""Draws the pooling tree of one graph, and the graph itself beside it.
+
+    The levels of the tree are stacked: the nodes of the graph in the bottom row, with the graph's edges as
+    arcs below, and above every row the clusters that its nodes go to, each joined to its nodes. A node has
+    the colour of its cluster, and clusters that are neighbours differ in colour, as far as colours go. In the
+    drawing beside, a node has the colour and the number that it has in the bottom row.
+
+    Args:
+        tree (ParseTree): The trees of a batch of graphs, as :class:`gpn_ops.nn.ParseHierarchy` returns them.
+        graph (int): The number of the graph in the batch. (default: :obj:`0`)
+        position (torch.Tensor, optional): Where the nodes are drawn, :math:`[n, 2]`. If :obj:`None`, networkx
+            finds places for less than 500 nodes; a larger graph is not drawn beside its tree.
+            (default: :obj:`None`)
+        title (str): What to write above. (default: :obj:`""`)
+
+    Returns:
+        matplotlib.figure.Figure: A panel with the graph (if drawn), and one with the tree.
+
+    Raises:
+        ValueError: if there is no such graph, or it has no levels.
+
+    Example:
+        >>> import torch
+        >>> from gpn_ops.nn import ParseHierarchy, ParsePooling
+        >>> from gpn_ops.visualisation import draw_tree
+        >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> _, tree = ParseHierarchy(ParsePooling(4))(torch.rand(3, 4), edge_index)
+        >>> len(draw_tree(tree).axes)
+        2
+    """
+    from matplotlib.figure import Figure
+
+    edge_index, assignments = one_graph(tree, graph)
+    num_nodes = assignments[0].numel()
+    if position is not None and list(position.shape) != [num_nodes, 2]:
+        raise ValueError(f"position: expected shape [{num_nodes}, 2], got {list(position.shape)}")
+    if position is None and num_nodes <= MOST_NODES_BESIDE:
+        position = _spring_layout(edge_index, num_nodes)
+
+    places, order = _tree_layout(edge_index, assignments)
+    colours = _node_colours(edge_index, assignments[0], order[0])
+    width, height = min(max(0.17 * num_nodes, 5.0), 22.0), min(max(1.6 + 0.7 * len(assignments), 4.0), 12.0)
+    if position is None:
+        figure = Figure(figsize=(width, height), layout="constrained")
+        tree_axes = figure.add_subplot()
+    else:
+        figure = Figure(figsize=(height + width, height), layout="constrained")
+        graph_axes, tree_axes = figure.subplots(1, 2, width_ratios=[height, width])
+        position = position.detach().cpu().double()
+        area = torch.full((num_nodes,), min(110.0, 4000.0 / num_nodes), dtype=torch.float64)
+        _draw_graph(graph_axes, edge_index, assignments[0], colours, position, area)
+        _write_numbers(graph_axes, position, colours)
+        graph_axes.set_title("the graph; colours: clusters of level 1", fontsize=9)
+    _draw_rows(tree_axes, edge_index, assignments, places, order)
+    _write_numbers(tree_axes, torch.stack([places[0], torch.zeros_like(places[0])], dim=1), colours)
+    if title:
+        figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def one_graph(tree: "ParseTree", graph: int) -> tuple[Tensor, list[Tensor]]:
+    r"""One graph out of a batch of trees, as :func:`draw_levels` takes it.
+
+    Args:
+        tree (ParseTree): The trees of a batch of graphs.
+        graph (int): The number of the graph in the batch.
+
+    Returns:
+        (torch.Tensor, list of torch.Tensor): The edges of the graph, its nodes numbered from 0, and its
+        clusters of each level, finest first.
+
+    Raises:
+        ValueError: if there is no such graph, or it has no levels.
+    """
+    num_graphs = tree.height.numel()
+    if not 0 <= graph < num_graphs:
+        raise ValueError(f"graph: expected a number from 0 to {num_graphs - 1}, got {graph}")
+    height = int(tree.height[graph])
+    if height == 0:
+        raise ValueError(f"graph: number {graph} has no tree, it was never pooled: no edge joins its nodes")
+    assignments: list[Tensor] = []
+    for level in tree.levels[:height]:
+        node = (level.batch.cpu() == graph).nonzero().view(-1)
+        # In the order of the clusters below, which the index gives.
+        origin = node if level.index is None else level.index.cpu()[node]
+        node = node[origin.argsort()]
+        assignments.append(level.cluster.cpu()[node].unique(return_inverse=True)[1])
+        if len(assignments) == 1:
+            number = torch.full((level.batch.numel(),), -1)
+            number[node] = torch.arange(node.numel())
+            edge_index = number[level.edge_index.cpu()]
+            edge_index = edge_index[:, edge_index[0] >= 0]
+    return edge_index, assignments
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Panels
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _draw_graph(
+    axes: "Axes", edge_index: Tensor, cluster: Tensor, colours: list[str], position: Tensor, area: Tensor
+) -> None:
+    """The nodes of a graph where they are; edges inside a cluster are darker."""
+    from matplotlib.collections import LineCollection
+
+    inside = cluster[edge_index[0]] == cluster[edge_index[1]]
+    styles = ((~inside, {"color": "0.8", "linewidths": 0.8}), (inside, {"color": "0.25", "linewidths": 1.5}))
+    for edges, style in styles:
+        ends = position[edge_index[:, edges]].permute(1, 0, 2)
+        axes.add_collection(LineCollection(list(ends.numpy()), zorder=1, **style))
+    axes.scatter(
+        position[:, 0].numpy(),
+        position[:, 1].numpy(),
+        s=area.numpy(),
+        c=colours,
+        edgecolors="black",
+        linewidths=0.5,
+        zorder=2,
+        clip_on=False,
+    )
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+
+
+def _draw_rows(
+    axes: "Axes", edge_index: Tensor, assignments: list[Tensor], places: list[Tensor], order: list[list[int]]
+) -> None:
+    """The tree: a row for every level, and the edges of the graph as arcs below the lowest."""
+    from matplotlib.collections import LineCollection
+
+    num_nodes, num_rows = places[0].numel(), len(places)
+    first, last = places[0][edge_index]
+    first, last = first[first < last, None], last[first < last, None]
+    angle = torch.linspace(torch.pi, 2 * torch.pi, 24, dtype=torch.float64)
+    depth = 0.15 + 0.85 * ((last - first) / num_nodes).sqrt()
+    arcs = torch.stack([(first + last + (last - first) * angle.cos()) / 2, depth * angle.sin()], dim=2)
+    axes.add_collection(LineCollection(list(arcs.numpy()), colors="0.6", linewidths=0.7, zorder=1))
+
+    graph = edge_index
+    for level, x in enumerate(places):
+        row = torch.stack([x, torch.full_like(x, float(level))], dim=1)
+        colours = ["black"] * x.numel()
+        if level < len(assignments):
+            cluster = assignments[level]
+            colours = _node_colours(graph, cluster, order[level])
+            above = torch.stack([places[level + 1][cluster], row[:, 1] + 1], dim=1)
+            lines = list(torch.stack([row, above], dim=1).numpy())
+            axes.add_collection(LineCollection(lines, colors=colours, linewidths=1.2, zorder=1))
+            graph = coarsen(graph, cluster).edge_index
+        axes.scatter(
+            row[:, 0].numpy(),
+            row[:, 1].numpy(),
+            s=min(110.0, max(2.0, 6000.0 / num_nodes)),
+            c=colours,
+            edgecolors="black",
+            linewidths=0.5,
+            zorder=2,
+            clip_on=False,
+        )
+
+    labels = [f"level {level}: {_counted(x.numel())}" for level, x in enumerate(places)]
+    axes.set_yticks(range(num_rows), labels, fontsize=8)
+    axes.set_xticks([])
+    axes.set(xlim=(-1, num_nodes), ylim=(-1.1, num_rows - 0.7))
+    axes.set_title("its pooling tree; arcs: the graph's edges", fontsize=9)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _counted(num_nodes: int) -> str:
+    return "1 node" if num_nodes == 1 else f"{num_nodes} nodes"
+
+
+def _write_numbers(axes: "Axes", position: Tensor, colours: list[str]) -> None:
+    if position.size(0) <= MOST_NODES_WITH_NUMBERS:
+        for node, (x, y) in enumerate(position.tolist()):
+            ink = "white" if colours[node] in DARK else "black"
+            axes.text(x, y, str(node), color=ink, fontsize=6, ha="center", va="center", zorder=3)
+
+
+def _node_colours(edge_index: Tensor, cluster: Tensor, order: Sequence[int] | None = None) -> list[str]:
+    """The colour of every node: that of its cluster. Neighbouring clusters differ while colours last, and so
+    do those that follow each other in ``order`` (by number, if there is none)."""
+    num_clusters = int(cluster.max()) + 1 if cluster.numel() else 0
+    neighbours: list[set[int]] = [set() for _ in range(num_clusters)]
+    for first, second in cluster[edge_index].t().tolist():
+        if first != second:
+            neighbours[first].add(second)
+            neighbours[second].add(first)
+    chosen: dict[int, int] = {}
+    last = -1
+    for number, each in enumerate(range(num_clusters) if order is None else order):
+        taken = {chosen[other] for other in neighbours[each] if other in chosen} | {last}
+        candidates = [(number + k) % len(COLOURS) for k in range(len(COLOURS))]
+        last = chosen[each] = next((colour for colour in candidates if colour not in taken), candidates[0])
+    return [COLOURS[chosen[each]] for each in cluster.tolist()]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Layouts
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _spring_layout(edge_index: Tensor, num_nodes: int) -> Tensor:
+    import networkx  # type: ignore[import-untyped]  # torch brings it.
+
+    graph = networkx.empty_graph(num_nodes)
+    graph.add_edges_from(edge_index.t().tolist())
+    places = networkx.spring_layout(graph, iterations=300, seed=0)
+    return torch.tensor([list(places[node]) for node in range(num_nodes)], dtype=torch.float64)
+
+
+def _tree_layout(edge_index: Tensor, assignments: list[Tensor]) -> tuple[list[Tensor], list[list[int]]]:
+    """Where the nodes of every level stand from left to right, the roots' level last, and for every level but
+    that the order of its clusters.
+
+    From the top, children are put under their parents, siblings in the order of a walk along the edges
+    between them, so that neighbours in the graph are near. The nodes of the lowest level get the places 0, 1,
+    ..., and every cluster the middle of its children's.
+    """
+    graphs = [edge_index]
+    for cluster in assignments:
+        graphs.append(coarsen(graphs[-1], cluster).edge_index)
+    num_roots = int(assignments[-1].max()) + 1
+    order = [_walk(range(num_roots), _adjacency(graphs[-1], num_roots))]
+    for level in reversed(range(len(assignments))):
+        children: dict[int, list[int]] = {parent: [] for parent in order[0]}
+        for node, parent in enumerate(assignments[level].tolist()):
+            children[parent].append(node)
+        adjacency = _adjacency(graphs[level], assignments[level].numel())
+        order.insert(0, [node for parent in order[0] for node in _walk(children[parent], adjacency)])
+
+    places = [torch.empty(assignments[0].numel(), dtype=torch.float64)]
+    places[0][torch.tensor(order[0])] = torch.arange(assignments[0].numel(), dtype=torch.float64)
+    for cluster in assignments:
+        count = int(cluster.max()) + 1
+        low = torch.full((count,), torch.inf, dtype=torch.float64)
+        low.scatter_reduce_(0, cluster, places[-1], "amin")
+        high = torch.full((count,), -torch.inf, dtype=torch.float64)
+        high.scatter_reduce_(0, cluster, places[-1], "amax")
+        places.append((low + high) / 2)
+    return places, order[1:]
+
+
+def _adjacency(edge_index: Tensor, num_nodes: int) -> list[list[int]]:
+    adjacency: list[list[int]] = [[] for _ in range(num_nodes)]
+    for row, col in edge_index.t().tolist():
+        adjacency[row].append(col)
+    return adjacency
+
+
+def _walk(nodes: Sequence[int], adjacency: list[list[int]]) -> list[int]:
+    """The nodes in the order of a depth-first walk along the edges between them, begun at their ends."""
+    members = set(nodes)
+    inner = {node: [other for other in adjacency[node] if other in members] for node in nodes}
+    found: dict[int, None] = {}
+    for start in sorted(nodes, key=lambda node: (len(inner[node]), node)):
+        stack = [start]
+        while stack:
+            node = stack.pop()
+            if node not in found:
+                found[node] = None
+                stack += sorted(inner[node], key=lambda other: -len(inner[other]))
+    return list(found)
