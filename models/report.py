@@ -1,0 +1,439 @@
+"""Tables of finished runs, beside the paper's figures.
+
+    python -m models.report results
+    python -m models.report results --markdown results/report.md --runs
+
+Reads every runs.jsonl below the folder, as models.train writes them. Runs of different settings never share a
+cell: the main tables have those of the presets, further tables those with changed settings.
+
+A cell is mean ± standard deviation (number of runs). For graph tasks the deviation is that of the seeds'
+means over the folds, as in the paper; with a single complete seed it is that over the folds, which is much
+larger, and marked so. For node tasks it is the deviation over the splits, each the mean of its seeds.
+Unfinished seeds are left out where there is a complete one; else the cell says what is missing.
+
+A result of GPN has reached the paper's if its mean is no more than the paper's deviation below (graph tasks),
+or no more than its own standard error over the splits (node tasks).
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from . import config as configs
+from .data import NUM_FOLDS, PLANETOID, TU
+
+PAPER = Path(__file__).with_name("paper.yaml")
+NAMES = {
+    "gpn": "GPN",
+    "topk": "TopK",
+    "sag": "SAG",
+    "asap": "ASAP",
+    "edgepool": "EdgePool",
+    "mincut": "MinCut",
+    "diffpool": "DiffPool",
+    "gcn": "GCN",
+    "gmt": "GMT",
+}
+TITLES = {"graph": "Graph classification", "node": "Node classification", "molecule": "Molecules"}
+ORDER = (*TU, *PLANETOID, "Film")
+ABLATED = ("conv", "multiset", "complete")
+NEEDED = ("dataset", "model", "metric", "fold", "seed", "test", "epochs", "seconds", "digest", "changed")
+
+Record = dict[str, Any]
+Figure = list[float] | str
+"""Mean and deviation, or words in their place."""
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Reading
+# ------------------------------------------------------------------------------------------------------------
+
+
+def read(folder: Path) -> list[Record]:
+    """All runs below a folder, in the order of the files. What is no run, such as a line that was cut short
+    when its process was stopped, is skipped with a warning."""
+    records = []
+    for path in sorted(folder.rglob("runs.jsonl")):
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+            try:
+                record = json.loads(line)
+                missing = [key for key in NEEDED if key not in record]
+                if missing:
+                    raise ValueError(f"no {', '.join(missing)}")
+            except (ValueError, TypeError) as error:
+                print(f"warning: {path}, line {number}: skipped, no complete run ({error})", file=sys.stderr)
+                continue
+            records.append(record)
+    return records
+
+
+class Group(NamedTuple):
+    """The runs of one cell: one data set, one model, one digest of settings."""
+
+    dataset: str
+    model: str
+    changed: str
+    """What differs from the preset, as ``--set`` takes it."""
+    records: list[Record]
+    stale: bool = False
+    """Whether other runs claim the same settings under another digest, as after a change of the preset, and
+    are more."""
+
+    @property
+    def task(self) -> str:
+        return task_of(self.records[0])
+
+    @property
+    def name(self) -> str:
+        """The data set's name, as a heading."""
+        metric = self.records[0]["metric"]
+        return _name(self.dataset) + ("" if metric == "accuracy" else f" ({metric})")
+
+
+def groups(records: Iterable[Record]) -> list[Group]:
+    """The runs, by data set, model and settings. Of a run that was repeated, the last counts."""
+    found: dict[tuple[str, ...], dict[tuple[int, int], Record]] = {}
+    for record in records:
+        key = (record["dataset"], record["model"], settings(record["changed"]), record["digest"])
+        found.setdefault(key, {})[record["seed"], record["fold"]] = record
+    most: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for key, runs in found.items():
+        if key[:3] not in most or len(runs) >= len(found[most[key[:3]]]):
+            most[key[:3]] = key
+
+    def place(key: tuple[str, ...]) -> tuple[Any, ...]:
+        dataset, model, *settings_and_digest = key
+        return (index(ORDER, dataset), dataset, index([*NAMES], model), model, *settings_and_digest)
+
+    return [
+        Group(key[0], key[1], key[2], list(found[key].values()), stale=most[key[:3]] != key)
+        for key in sorted(found, key=place)
+    ]
+
+
+def settings(changed: dict[str, Any]) -> str:
+    """Changed settings, as ``--set`` takes them."""
+
+    def text(value: Any) -> str:
+        return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    return ", ".join(f"{key}={text(value)}" for key, value in changed.items())
+
+
+def task_of(record: Record) -> str:
+    """graph, node or molecule."""
+    if "task" in record["changed"]:
+        return str(record["changed"]["task"])
+    try:
+        return configs.load(record["dataset"]).task
+    except ValueError:
+        return "graph"
+
+
+def _name(dataset: str) -> str:
+    return dataset.partition(":")[2] or dataset
+
+
+def index(known: Sequence[str], name: str) -> int:
+    """Where a name stands; those that are not known come last."""
+    return known.index(name) if name in known else len(known)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Summing up
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Summary(NamedTuple):
+    """What the runs of a group give."""
+
+    mean: float
+    deviation: float | None
+    over: str
+    """What the deviation is over: seeds, folds or splits."""
+    error: float | None
+    """The standard error over the splits (node tasks)."""
+    runs: int
+    note: str
+    """What is missing, or was left out."""
+    complete: bool
+    epochs: float
+    seconds: float
+    height: float | None
+
+    def cell(self) -> str:
+        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        over = " over folds" if self.over == "folds" and self.deviation is not None else ""
+        return f"{self.mean:.2f}{deviation}{over} ({self.note or self.runs})"
+
+
+def summary(group: Group) -> Summary:
+    """Mean and deviation of a group."""
+    word = "splits" if group.task == "node" else "folds"
+    seeds: dict[int, list[Record]] = {}
+    for record in group.records:
+        seeds.setdefault(record["seed"], []).append(record)
+    expected = num_folds(group, max(len(runs) for runs in seeds.values()))
+    finished = {seed: runs for seed, runs in seeds.items() if len(runs) >= expected}
+    used = [record for runs in (finished or seeds).values() for record in runs]
+    note = ""
+    if not finished:
+        note = f"{len(used)} of {expected} {word}"
+        if len(seeds) > 1:
+            note = f"{len(used)} runs, no seed with all {expected} {word}"
+    elif len(used) < len(group.records):
+        note = f"{len(used)}; {len(group.records) - len(used)} of unfinished seeds left out"
+
+    if group.task == "node":
+        splits: dict[int, list[float]] = {}
+        for record in used:
+            splits.setdefault(record["fold"], []).append(record["test"])
+        over, values = "splits", [statistics.fmean(tests) for tests in splits.values()]
+    elif len(finished) > 1 or expected == 1:
+        over = "seeds"
+        values = [statistics.fmean(run["test"] for run in runs) for runs in finished.values()]
+    else:
+        over, values = "folds", [record["test"] for record in used]
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    heights = [record["height"] for record in used if "height" in record]
+    return Summary(
+        mean=statistics.fmean(values),
+        deviation=deviation,
+        over=over,
+        error=deviation / math.sqrt(len(values)) if over == "splits" and deviation is not None else None,
+        runs=len(used),
+        note=note,
+        complete=bool(finished),
+        epochs=statistics.fmean(record["epochs"] for record in used),
+        seconds=statistics.fmean(record["seconds"] for record in used),
+        height=statistics.fmean(heights) if heights else None,
+    )
+
+
+def num_folds(group: Group, seen: int) -> int:
+    """How many folds or splits a seed has: those that come with the data, else ten. The splits of somebody's
+    own node task are not known here: then what a seed has at most."""
+    if group.dataset.startswith("ogbg-"):
+        return 1
+    return seen if group.task == "node" and group.dataset not in ORDER else NUM_FOLDS
+
+
+def needed(group: Group, result: Summary, paper: Figure | None) -> float | None:
+    """The mean from which on the paper's figure counts as reached."""
+    if paper is None or isinstance(paper, str):
+        return None
+    if group.task == "node":
+        return None if result.error is None else paper[0] - result.error
+    return paper[0] - paper[1]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Tables
+# ------------------------------------------------------------------------------------------------------------
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def matrix(
+    corner: str, members: list[Group], row_of: dict[str, str], key: str, paper: dict[str, dict[str, Figure]]
+) -> str:
+    """Data sets in columns, and a row for every value of ``key``, with the paper's below.
+
+    ``row_of`` gives the title of a row by that value, in the order of the rows.
+    """
+    datasets = list(dict.fromkeys((group.dataset, group.name) for group in members))
+    cells = {(getattr(group, key), group.dataset): summary(group).cell() for group in members}
+    rows = []
+    for value, title in row_of.items():
+        rows.append([title, *(cells.get((value, dataset), "") for dataset, _ in datasets)])
+        figures = [_figure(paper.get(value, {}).get(dataset)) for dataset, _ in datasets]
+        if any(figures):
+            rows.append([f"{title}, paper", *figures])
+    return table([corner, *(name for _, name in datasets)], rows)
+
+
+def _figure(figure: Figure | None) -> str:
+    if figure is None or isinstance(figure, str):
+        return figure or ""
+    return f"{figure[0]:.2f} ± {figure[1]:.2f}"
+
+
+COSTS = ("epochs", "seconds a run", "tree height")
+
+
+def _costs(result: Summary) -> list[str]:
+    return [f"{result.epochs:.0f}", f"{result.seconds:.0f}", _number(result.height)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def main_tables(members: list[Group], paper: dict[str, dict[str, Figure]]) -> list[str]:
+    """The paper's table of a task, and what there is to say about every cell."""
+    models = sorted({group.model for group in members}, key=lambda model: (index([*NAMES], model), model))
+    methods = {model: NAMES.get(model, model) for model in models}
+    rows = []
+    node = members[0].task == "node"
+    for group in members:
+        result = summary(group)
+        limit = needed(group, result, paper.get(group.model, {}).get(group.dataset))
+        reached = ""
+        if group.model == "gpn" and limit is not None:
+            reached = "yes" if result.mean >= limit - 1e-9 else "no"
+            reached += "" if result.complete else ", so far"
+        rows.append(
+            [
+                group.name,
+                NAMES.get(group.model, group.model),
+                *([_number(result.error)] if node else []),
+                _number(limit if reached else None),
+                reached,
+                *_costs(result),
+            ]
+        )
+    error = ["standard error over the splits"] if node else []
+    return [
+        matrix("method", members, methods, "model", paper),
+        table(["data set", "method", *error, "needed", "reached", *COSTS], rows),
+    ]
+
+
+def ablation_table(members: list[Group], original: list[Group], paper: dict[str, Any]) -> str:
+    """GPN with other parts, below GPN as it is."""
+    known = [key for key in paper["ablation"] if any(group.changed == key for group in members)]
+    rows = {"": "GPN", **{key: key for key in [*known, *(group.changed for group in members)]}}
+    datasets = {group.dataset for group in members}
+    both = [group for group in original if group.model == "gpn" and group.dataset in datasets] + members
+    both.sort(key=lambda group: index(ORDER, group.dataset))
+    figures = {"": paper["methods"]["gpn"], **paper["ablation"]}
+    return matrix("settings", both, rows, "changed", figures)
+
+
+def other_table(members: list[Group]) -> str:
+    """A row for each group with settings of its own."""
+    rows = []
+    for group in members:
+        result = summary(group)
+        changed = f"`{group.changed}`" if group.changed else "none"
+        if group.stale:
+            changed += f" (another version of the preset, {group.records[0]['digest']})"
+        rows.append(
+            [group.name, NAMES.get(group.model, group.model), changed, result.cell(), *_costs(result)]
+        )
+    return table(["data set", "method", "changed settings", "result", *COSTS], rows)
+
+
+def runs_table(everything: list[Group]) -> str:
+    """A row for every run."""
+    keys = ("seed", "fold", "test", "val", "epoch", "epochs", "height", "seconds")
+    rows = []
+    for group in everything:
+        for record in sorted(group.records, key=lambda record: (record["seed"], record["fold"])):
+            cells = [record.get(key, "") for key in keys]
+            shown = [f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in cells]
+            rows.append([group.name, NAMES.get(group.model, group.model), group.changed, *shown])
+    return table(["data set", "method", "changed settings", *keys], rows)
+
+
+def commands(everything: list[Group]) -> str:
+    """What was typed, and what it ran on."""
+    lines: dict[str, int] = {}
+    for group in everything:
+        for record in group.records:
+            facts = [
+                f"commit {record['commit']}" if record.get("commit") else "",
+                f"torch {record['torch']}" if "torch" in record else "",
+                str(record.get("device", "")),
+                f"processes: {record['processes']}" if record.get("processes", 1) > 1 else "",
+                f"threads: {record['threads']}" if "threads" in record else "",
+            ]
+            line = f"`{record.get('command', 'unknown command')}`: {', '.join(filter(None, facts))}"
+            lines[line] = lines.get(line, 0) + 1
+    return "\n".join(f"- {line}, runs: {count}" for line, count in lines.items())
+
+
+def report(records: list[Record], with_runs: bool = False) -> str:
+    """All tables, as Markdown."""
+    paper = yaml.safe_load(PAPER.read_text())
+    everything = groups(records)
+    plain: list[Group] = []
+    ablation: list[Group] = []
+    other: list[Group] = []
+    for group in everything:
+        changed = set(group.records[0]["changed"]) - {"task"}
+        if group.stale or (changed and (group.model != "gpn" or not changed & set(ABLATED))):
+            other.append(group)
+        else:
+            (ablation if changed else plain).append(group)
+
+    sections = []
+    for task, title in TITLES.items():
+        members = [group for group in plain if group.task == task]
+        if members:
+            sections += [f"## {title}", *main_tables(members, paper["methods"])]
+    if ablation:
+        sections += ["## Ablation", ablation_table(ablation, plain, paper), other_table(ablation)]
+    if other:
+        sections += ["## Other settings", other_table(other)]
+    sections += ["## Commands", commands(everything)]
+    if with_runs:
+        sections += ["## Runs", runs_table(everything)]
+    explanation = (
+        "Test results in per cent: mean ± standard deviation (number of runs). The deviation is over seeds "
+        "for graph tasks, unless marked, and over splits for node tasks. *Needed* is the paper's mean less "
+        "its deviation (graph tasks) or less our standard error over the splits (node tasks)."
+    )
+    return "\n\n".join(["# Results", explanation, *sections]) + "\n"
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The command
+# ------------------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    manual = argparse.ArgumentParser(
+        prog="python -m models.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    manual.add_argument("folder", type=Path, help="the folder that models.train wrote to (its --output)")
+    manual.add_argument("--markdown", type=Path, default=None, metavar="FILE", help="also write to this file")
+    manual.add_argument("--runs", action="store_true", help="list every run, too")
+    return manual
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    if not options.folder.is_dir():
+        print(f"error: there is no folder {options.folder}", file=sys.stderr)
+        return 2
+    records = read(options.folder)
+    if not records:
+        print(
+            f"error: no finished runs in {options.folder}: expected <data set>/<model>/runs.jsonl in it, "
+            "as python -m models.train writes them",
+            file=sys.stderr,
+        )
+        return 1
+    text = report(records, options.runs)
+    print(text, end="")
+    if options.markdown is not None:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
