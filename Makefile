@@ -27,7 +27,7 @@ CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
     cuda cuda-link compute-sanitizer wheel bench guard clean
 
 help:
-	@echo "make demo             parse a graph, draw its clusters, time the operator"
+	@echo "make demo             parse a graph, time the operator, train a small GPN, draw its trees (minutes)"
 	@echo "make test             build and test (what one runs after a change)"
 	@echo "make lint             ruff, mypy, clang-format; 'make format' repairs what it can"
 	@echo "make cpp-test         C++ tests of the torch-free headers"
@@ -61,6 +61,8 @@ build: .venv/.ready
 
 demo: build
 	@$(BIN)/python benchmarks/demo.py
+	@echo
+	@$(BIN)/python -m models.demo
 
 test: build cpp-test
 	@echo "== test: Python"

@@ -1,4 +1,4 @@
-"""Parses a small graph level by level, draws it, and times the operator beside its peers: `make demo`."""
+"""Parses a small graph, draws its levels, and times the operator beside its peers: part of `make demo`."""
 
 import argparse
 from pathlib import Path

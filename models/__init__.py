@@ -2,6 +2,7 @@
 
 python -m models.train PROTEINS         train and test
 python -m models.report results         tables beside the paper's figures
-python -m models.draw trees|heights     pictures
+python -m models.draw tree|heights      pictures
 python -m models.reconstruct ring|grid  the reconstruction task
+python -m models.demo                   a small set made on the spot, in minutes
 """

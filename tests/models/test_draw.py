@@ -1,0 +1,216 @@
+"""Pictures of training and of trees: the figures in them, and what the command says to bad input."""
+
+import json
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
+pytest.importorskip("matplotlib", reason="drawing needs matplotlib")
+
+from matplotlib.collections import FillBetweenPolyCollection, PathCollection
+
+from models import config, demo, draw
+from models.training import make_model
+
+DATASET = "models.demo:communities(12)"
+
+
+def log(path, heights, deviations=None, losses=None):
+    """A log with these heights, an epoch each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"epoch": k + 1, "loss": 1.0, "height": height, "height_std": deviations[k] if deviations else 0.0}
+        for k, height in enumerate(heights)
+    ]
+    for line, loss in zip(lines, losses or [], strict=False):
+        if loss is not None:
+            line["val_loss"] = loss
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def run(seed, fold, **changed):
+    needed = dict.fromkeys(("metric", "test", "epochs", "seconds", "digest"), 1)
+    return {"dataset": "PROTEINS", "model": "gpn", "seed": seed, "fold": fold, "changed": changed, **needed}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Heights
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_heights_by_hand(tmp_path):
+    logs = [
+        log(tmp_path / "a", [2.0, 4.0, 5.0], [3.0, 0.0, 1.0], [0.9, 0.5, 0.7]),
+        log(tmp_path / "b", [10.0, 4.0], [3.0, 2.0], [None, 0.8]),
+        log(tmp_path / "c", [6.0], [3.0], [0.1]),
+    ]
+    heights = draw.read_heights(logs)
+    # The third epoch has one run of three, less than half of them.
+    assert heights.epochs == [1, 2]
+    assert heights.mean == [6.0, 4.0]
+    # Over all graphs: the mean variance inside the runs, and the variance of their means (16 + 16 + 0) / 3.
+    assert heights.deviation == pytest.approx([(9 + 32 / 3) ** 0.5, 2**0.5])
+    # The lowest losses are in the epochs 2, 2 and 1, where heights are 4, 4 and 6.
+    assert heights.best_epoch == pytest.approx(5 / 3)
+    assert heights.best_height == pytest.approx(14 / 3)
+    assert heights.runs == 3
+
+
+def test_half_of_the_runs_is_enough(tmp_path):
+    heights = draw.read_heights([log(tmp_path / "a", [1.0, 3.0]), log(tmp_path / "b", [2.0])])
+    assert heights.epochs == [1, 2]
+    assert heights.mean == [1.5, 3.0]
+    assert heights.best_epoch is None
+
+
+def test_line_that_was_cut_short(tmp_path):
+    path = log(tmp_path / "a", [1.0, 3.0])
+    path.write_text(path.read_text() + '{"epoch": 3, "hei')
+    assert draw.read_heights([path]).epochs == [1, 2]
+
+
+def test_logs_without_heights(tmp_path):
+    path = tmp_path / "a"
+    path.write_text('{"epoch": 1, "loss": 1.0}\n')
+    with pytest.raises(ValueError, match="expected epochs with heights"):
+        draw.read_heights([path])
+
+
+def test_logs_of_changed_settings_are_left_out(tmp_path):
+    folder = tmp_path / "PROTEINS" / "gpn"
+    kept = [log(folder / "epochs" / f"seed0-fold{fold}.jsonl", [1.0]) for fold in (0, 1)]
+    log(folder / "epochs" / "seed1-fold0.jsonl", [1.0])
+    # Fold 1 was run again with the preset; seed 1 last with another setting.
+    runs = [run(0, 0), run(0, 1, conv="gat"), run(0, 1), run(1, 0), run(1, 0, hidden=3)]
+    (folder / "runs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in runs))
+    log(tmp_path / "PROTEINS" / "gcn" / "epochs" / "seed0-fold0.jsonl", [1.0])
+    running = log(tmp_path / "Cora" / "gpn" / "epochs" / "seed0-fold0.jsonl", [1.0])
+    begun = tmp_path / "NCI1" / "gpn" / "epochs" / "seed0-fold0.jsonl"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    found = draw.find_logs(tmp_path)
+    assert found == {"PROTEINS": kept, "Cora": [running]}
+    assert list(found) == ["PROTEINS", "Cora"]
+
+
+def test_drawn_heights(tmp_path):
+    logs = {
+        name: [log(tmp_path / name, [1.0 + k, 3.0 + k], [0.5, 0.5], [0.9, 0.2])]
+        for k, name in enumerate(("one", "two", "three", "four", "five"))
+    }
+    panels = [axes for axes in draw.draw_heights(logs).axes if axes.get_visible()]
+    assert [axes.get_title() for axes in panels] == [f"{name} (1 run)" for name in logs]
+    for k, axes in enumerate(panels):
+        (line,) = axes.get_lines()
+        assert line.get_xydata().tolist() == [[1, 1 + k], [2, 3 + k]]
+        (shadow,) = (each for each in axes.collections if isinstance(each, FillBetweenPolyCollection))
+        assert shadow.get_paths()[0].get_extents().extents.tolist() == [1, 0.5 + k, 2, 3.5 + k]
+        (star,) = (each for each in axes.collections if type(each) is PathCollection)
+        assert star.get_offsets().tolist() == [[2, 3 + k]]
+        assert axes.get_ylim() == panels[0].get_ylim()
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Trees
+# ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small():
+    return config.load(DATASET, ["hidden=8", "gnn_layers=1"])
+
+
+@pytest.fixture(scope="module")
+def graphs(small):
+    return demo.load(small)
+
+
+@pytest.fixture
+def weights(small, graphs):
+    torch.manual_seed(7)
+    return make_model(small, graphs).state_dict()
+
+
+@pytest.mark.parametrize("graph", [0, 11])
+def test_tree_of_a_prediction_is_that_of_the_graph_in_its_batch(small, graphs, weights, graph):
+    model = make_model(small, graphs).eval()
+    model.load_state_dict(weights)
+    batch = graphs.take(torch.arange(12))
+    with torch.no_grad():
+        together = model(batch.x, batch.edge_index, None, batch.batch, 12)
+    alone = draw.predict(small, graphs, graph, weights)
+    torch.testing.assert_close(alone.out[0], together.out[graph])
+    assert int(alone.height) == int(together.height[graph])
+    assert torch.equal(
+        alone.tree.levels[0].edge_index,
+        graphs.edge_index[:, graphs.edge_ptr[graph] : graphs.edge_ptr[graph + 1]],
+    )
+
+
+def test_titles(small, graphs, weights):
+    untrained = draw.draw_prediction(small, graphs, 4, None).get_suptitle()
+    assert untrained == "communities(12), graph 4 of class 1, untrained model"
+    predicted = int(draw.predict(small, graphs, 4, weights).out.argmax())
+    trained = draw.draw_prediction(small, graphs, 4, weights).get_suptitle()
+    assert trained == f"communities(12), graph 4 of class 1, predicted {predicted}"
+
+
+def test_weights_are_used(small, graphs, weights):
+    first, second = draw.predict(small, graphs, 4, None), draw.predict(small, graphs, 4, weights)
+    assert not torch.allclose(first.out, second.out)
+    assert torch.equal(first.out, draw.predict(small, graphs, 4, None).out)
+
+
+@pytest.mark.parametrize(
+    ("graph", "model", "complaint"),
+    [(12, "gpn", "from 0 to 11, as .* has 12 graphs, got 12"), (-1, "gpn", "got -1"), (0, "topk", "no tree")],
+)
+def test_what_cannot_be_drawn(small, graphs, graph, model, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        draw.predict(small.replace(model=model), graphs, graph, None)
+
+
+def test_weights_that_do_not_fit(small, graphs, weights):
+    with pytest.raises(ValueError, match="do not fit"):
+        draw.predict(small.replace(hidden=9), graphs, 0, weights)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The command
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_command_draws_a_tree(tmp_path, small, weights, capsys):
+    file, picture = tmp_path / "weights.pt", tmp_path / "new" / "tree.png"
+    torch.save({"config": small.to_dict(), "model": weights}, file)
+    command = ["tree", DATASET, "--graph", "3", "--weights", str(file), "--output", str(picture)]
+    assert draw.main(command) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert str(picture) in capsys.readouterr().out
+
+
+def test_command_draws_heights(tmp_path):
+    log(tmp_path / "PROTEINS" / "gpn" / "epochs" / "seed0-fold0.jsonl", [1.0, 2.0])
+    picture = tmp_path / "heights.png"
+    assert draw.main(["heights", str(tmp_path), "--output", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_command_with_bad_input(tmp_path, small, weights, capsys):
+    other, broken = tmp_path / "other.pt", tmp_path / "broken.pt"
+    torch.save({"config": small.replace(dataset="Cora").to_dict(), "model": weights}, other)
+    broken.write_text("no weights")
+    for command, complaint in (
+        (["heights", str(tmp_path / "missing")], "there is no folder"),
+        (["heights", str(tmp_path)], "no runs in"),
+        (["tree", "nothing"], "expected one of"),
+        (["tree", DATASET, "--graph", "12"], "from 0 to 11"),
+        (["tree", DATASET, "--weights", str(tmp_path / "missing.pt")], "there is no file"),
+        (["tree", DATASET, "--weights", str(broken)], "expected a file saved by models.train"),
+        (["tree", DATASET, "--weights", str(other)], "got one of Cora"),
+    ):
+        assert draw.main([*command, "--output", str(tmp_path / "none.png")]) != 0
+        assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "none.png").exists()
