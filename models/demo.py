@@ -140,7 +140,7 @@ def results(records: dict[str, list[dict[str, Any]]]) -> str:
     return table(["model", "test accuracy in % (of each seed)", "seconds a run"], rows)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
     manual = argparse.ArgumentParser(
         prog="python -m models.demo",
         description=__doc__,
@@ -152,9 +152,14 @@ def main(arguments: list[str] | None = None) -> int:
     manual.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
     manual.add_argument("--output", type=Path, default=Path("results/demo"), help="folder for the pictures")
     manual.add_argument("--quiet", action="store_true", help="no progress bars")
-    options = manual.parse_args(arguments)
+    return manual
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
     if options.graphs < 12:
-        manual.error(f"--graphs: expected at least 12, got {options.graphs}")
+        print(f"error: --graphs: expected at least 12, got {options.graphs}", file=sys.stderr)
+        return 2
 
     device = torch.device("cpu")
     prepare(device, options.threads)

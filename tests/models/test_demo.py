@@ -87,3 +87,9 @@ def test_command(tmp_path, capsys):
     log = "communities/gpn/epochs/seed0-fold0.jsonl"
     assert (tmp_path / "first" / log).read_text() == (tmp_path / "second" / log).read_text()
     assert (tmp_path / "first" / log).read_text().count("\n") == 2
+
+
+def test_too_few_graphs(tmp_path, capsys):
+    assert demo.main(["--graphs", "11", "--output", str(tmp_path / "none")]) != 0
+    assert "expected at least 12, got 11" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
