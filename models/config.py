@@ -130,7 +130,10 @@ def load(name: str, overrides: list[str] | None = None, **values: Any) -> Config
         key, separator, text = override.partition("=")
         if not separator:
             raise ValueError(f"--set: expected key=value, got {override!r}")
-        settings[key.strip()] = yaml.safe_load(text)
+        try:
+            settings[key.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"--set: expected key=value, got {override!r}") from None
     settings.update(values)
     return Config(**{key: _checked(key, value) for key, value in settings.items()})
 

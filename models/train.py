@@ -62,6 +62,13 @@ def numbers(text: str) -> list[int]:
     return sorted(set(found))
 
 
+def positive(text: str) -> int:
+    """A number of processes or threads."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {text!r}")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
     manual = argparse.ArgumentParser(
         prog="python -m models.train",
@@ -84,10 +91,10 @@ def parser() -> argparse.ArgumentParser:
     )
     manual.add_argument("--show-settings", action="store_true", help="print all settings, and end")
     manual.add_argument("--device", default="cpu", help="cpu, cuda or cuda:<number> (default: cpu)")
-    manual.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    manual.add_argument("--jobs", type=positive, default=1, help="runs at a time (default: 1)")
     manual.add_argument(
         "--threads",
-        type=int,
+        type=positive,
         default=None,
         help="CPU threads of a run (default: all cores, shared by the jobs)",
     )
@@ -140,16 +147,21 @@ def prepare(device: torch.device, threads: int) -> None:
 _graphs: dict[str, data.Graphs] = {}
 
 
+def load(config: configs.Config, options: argparse.Namespace) -> data.Graphs:
+    """The data set, read once for all runs of this process."""
+    key = f"{config.dataset} {config.task} {config.complete} {config.degree} {options.data_root}"
+    if key not in _graphs:
+        _graphs.clear()
+        _graphs[key] = data.load(config, options.data_root, options.data_cache)
+    return _graphs[key]
+
+
 def one_run(
     config: configs.Config, fold: int, seed: int, place: Place, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Trains one model, and appends the record of the run to runs.jsonl."""
     prepare(place.device, options.threads)
-    key = f"{config.dataset} {config.task} {config.complete} {config.degree}"
-    if key not in _graphs:
-        _graphs.clear()
-        _graphs[key] = data.load(config, options.data_root, options.data_cache)
-    run = Run(config, _graphs[key], fold, seed, place)
+    run = Run(config, load(config, options), fold, seed, place)
     record = run.train()
     if run.rank == 0:
         record = {
@@ -219,7 +231,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
     together = int(os.environ.get("WORLD_SIZE", "1"))
-    device = torch.device(options.device)
+    try:
+        device = torch.device(options.device)
+    except RuntimeError:
+        print(
+            f"error: --device: expected cpu, cuda or cuda:<number>, got {options.device!r}", file=sys.stderr
+        )
+        return 2
     if device.type == "cuda":
         if not torch.cuda.is_available():
             print("error: --device cuda: this torch sees no CUDA device", file=sys.stderr)
@@ -261,8 +279,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch.device, folder: Path) -> int:
     folds = options.folds
     if folds is None:
-        key_graphs = data.load(config, options.data_root, options.data_cache)
-        folds = list(range(key_graphs.num_folds))
+        folds = list(range(load(config, options).num_folds))
     wanted = [(seed, fold) for seed in options.seeds for fold in folds]
     done = finished(folder, config)
     runs = [run for run in wanted if run not in done]
@@ -287,13 +304,20 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
                 pool.submit(_in_worker, config, fold, seed, place(0), options): (seed, fold)
                 for seed, fold in runs
             }
-            for future in as_completed(futures):
-                seed, fold = futures[future]
-                try:
-                    _tell(future.result(), options)
-                except Exception as error:
-                    failures += 1
-                    print(f"error: seed {seed} fold {fold}: {error}", file=sys.stderr)
+            try:
+                for future in as_completed(futures):
+                    seed, fold = futures[future]
+                    try:
+                        _tell(future.result(), options)
+                    except Exception as error:
+                        failures += 1
+                        print(f"error: seed {seed} fold {fold}: {error}", file=sys.stderr)
+            except KeyboardInterrupt:
+                # A worker would take the next run that waits, whatever became of the last.
+                for process in multiprocessing.active_children():
+                    process.terminate()
+                pool.shutdown(cancel_futures=True)
+                raise
     if world()[0] == 0:
         spent = time.monotonic() - start
         print(f"{len(runs) - failures} runs in {spent:.0f} s on {platform.machine()}, results in {folder}")

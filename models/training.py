@@ -268,6 +268,10 @@ class Run:
     def measure(self) -> dict[str, float]:
         """Loss and metric on the validation and the test set."""
         self.model.eval()
+        if self.world > 1:
+            # Every process has seen graphs of its own; what is saved are the running means of the first.
+            for buffer in self.model.buffers():
+                dist.broadcast(buffer, 0)
         record: dict[str, float] = {}
         if self.whole:
             out = self.forward(self.whole).out.cpu()
@@ -331,7 +335,12 @@ class Run:
         ) as bar:
             while self.epoch < config.max_epochs and not self.stalled():
                 start = time.monotonic()
-                record: dict[str, Any] = {"epoch": self.epoch + 1, **self.train_epoch()}
+                try:
+                    record: dict[str, Any] = {"epoch": self.epoch + 1, **self.train_epoch()}
+                except RuntimeError as error:
+                    if "NaN" not in str(error):
+                        raise
+                    raise FloatingPointError(f"{title}: {error}, in epoch {self.epoch + 1}") from error
                 if not math.isfinite(record["loss"]):
                     raise FloatingPointError(
                         f"{title}: the loss is {record['loss']} in epoch {record['epoch']}"
@@ -397,16 +406,29 @@ class Run:
 
     def resume(self) -> None:
         """Goes on from the last checkpoint of the same settings, if there is one."""
-        path = self.place.file("checkpoints", self.fold, self.seed)
-        if not path.exists():
-            return
-        state = torch.load(path, map_location=self.place.device, weights_only=True)
-        if state["digest"] != digest(self.config):
+        state = self.saved() if self.rank == 0 else None
+        if self.world > 1:
+            states = [state]
+            dist.broadcast_object_list(states, 0)
+            (state,) = states
+        if state is None:
             return
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.epoch, self.seconds, self.best = state["epoch"], state["seconds"], state["best"]
         self.best_weights = state["best_weights"]
+
+    def saved(self) -> dict[str, Any] | None:
+        """What the last checkpoint has, if it is of use here. One that is not makes way for this run's."""
+        path = self.place.file("checkpoints", self.fold, self.seed)
+        if not path.exists():
+            return None
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        lacks_weights = self.place.keep_model and state["best"] and not state["best_weights"]
+        if state["digest"] == digest(self.config) and not lacks_weights:
+            return state
+        path.unlink()
+        return None
 
     def finish(self) -> None:
         """Leaves what is worth keeping of a finished run."""
@@ -426,9 +448,9 @@ class _Log:
     def __init__(self, path: Path, known_epochs: int, active: bool) -> None:
         self.file = None
         if active:
-            lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-            self.file = path.open("w")
-            self.file.writelines(lines[:known_epochs])
+            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+            self.file = path.open("a")
+            self.file.truncate(sum(map(len, lines[:known_epochs])))
 
     def write(self, record: dict[str, Any]) -> None:
         if self.file:

@@ -31,17 +31,17 @@ def star(num_nodes):
 
 
 class Rings(list):
-    """Rings and stars, which their degrees tell apart, with noise for features. Every ``bare``-th graph has
-    lost its edges; none if 0."""
+    """Rings and stars, which their degrees tell apart, with noise for features. Only every ``edged``-th graph
+    has its edges."""
 
-    def __init__(self, num_graphs=40, bare=0, features=3):
+    def __init__(self, num_graphs=40, edged=1, features=3):
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         for k in range(num_graphs):
             label = k % 2
             num_nodes = int(torch.randint(4, 9, (), generator=generator))
             edge_index = star(num_nodes) if label else ring(num_nodes)
-            if bare and k % bare == 0:
+            if k % edged:
                 edge_index = edge_index[:, :0]
             x = torch.randn(num_nodes, features, generator=generator)
             self.append(Data(x, edge_index, y=torch.tensor([label])))

@@ -1,0 +1,664 @@
+"""Runs: what a step computes, which epoch is reported, and that a run which was stopped goes on as if it had
+not been."""
+
+import copy
+import json
+import math
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
+pytest.importorskip("sklearn", reason="models needs scikit-learn")
+pytest.importorskip("yaml", reason="models needs pyyaml")
+
+import synthetic
+from sklearn.metrics import average_precision_score, roc_auc_score
+from synthetic import small, trained
+from torch.nn import functional
+
+from models import config as configs
+from models import data, train, training
+from models.train import main
+from models.training import Place, Run, digest, loss_sum, make_model, metric, num_labels, rate
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+SETTINGS = ("hidden=8", "gnn_layers=1", "warmup=0", "lr=0.01", "batch_size=8", "max_epochs=4", "dropout=0.2")
+RINGS = "synthetic:Rings(40)"
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    return data.load(small(RINGS), tmp_path_factory.mktemp("data"))
+
+
+def make_run(config, graphs, folder, fold=0, seed=0, **place):
+    return Run(config, graphs, fold, seed, Place(folder, CPU, quiet=True, **place))
+
+
+def arguments(dataset, folder, *others, settings=SETTINGS):
+    """Those of a training command that takes a second."""
+    chosen = [part for setting in settings for part in ("--set", setting)]
+    fixed = [
+        "--folds",
+        "0",
+        "--threads",
+        "1",
+        "--quiet",
+        "--output",
+        str(folder),
+        "--data-cache",
+        str(folder),
+    ]
+    return [dataset, *fixed, *chosen, *map(str, others)]
+
+
+def records(folder):
+    return [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+
+
+def comparable(record):
+    """What must not depend on how and when the run was done."""
+    return {
+        key: value
+        for key, value in record.items()
+        if key not in ("seconds", "commit", "command", "processes")
+    }
+
+
+def comparable_records(folder):
+    return sorted(map(comparable, records(folder)), key=lambda record: (record["seed"], record["fold"]))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Rate, losses, metrics
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_rate_warms_up_and_decays_by_a_cosine():
+    config = configs.Config("x", lr=0.5, warmup=50, max_epochs=450)
+    steps = {0: 0, 1: 0.0025, 100: 0.25, 200: 0.5, 1000: 0.25, 1800: 0, 2000: 0}
+    for step, expected in steps.items():
+        assert rate(config, step, 4) == pytest.approx(expected, abs=1e-12), step
+    a_third = 200 + 1600 // 3 + 1 / 3
+    assert rate(config, a_third, 4) == pytest.approx(0.5 * (1 + math.cos(math.pi / 3)) / 2, abs=1e-9)
+    rates = [rate(config, step, 4) for step in range(1801)]
+    assert all(rates[k] < rates[k + 1] for k in range(200))
+    assert all(rates[k] > rates[k + 1] for k in range(200, 1800))
+
+
+def test_rate_without_warm_up_is_constant():
+    config = configs.Config("x", lr=0.5, warmup=0, max_epochs=10)
+    assert {rate(config, step, 3) for step in range(40)} == {0.5}
+
+
+def test_rate_where_all_is_warm_up():
+    config = configs.Config("x", lr=0.5, warmup=10, max_epochs=10)
+    assert rate(config, 9, 1) == pytest.approx(0.45)
+    assert math.isfinite(rate(config, 10, 1))
+
+
+def test_loss_of_classes():
+    out, y = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 2, 1, 1, 0])
+    expected = sum(
+        -math.log(float(row.exp()[label] / row.exp().sum())) for row, label in zip(out, y, strict=True)
+    )
+    assert float(loss_sum(out, y)) == pytest.approx(expected)
+    assert num_labels(y) == 5
+    assert float(loss_sum(out[:0], y[:0])) == 0
+
+
+def with_missing_labels():
+    generator = torch.Generator().manual_seed(0)
+    out = torch.randn(40, 5, generator=generator)
+    y = torch.randint(3, (40, 5), generator=generator).float()
+    y[y == 2] = torch.nan
+    y[:, 3] = torch.where(y[:, 3] == 0, torch.nan, y[:, 3])  # Known labels are all 1.
+    y[:, 4] = torch.nan
+    return out, y
+
+
+def test_loss_of_tasks_leaves_missing_labels_out():
+    out, y = with_missing_labels()
+    expected, count = 0.0, 0
+    for value, label in zip(out.double().view(-1).tolist(), y.view(-1).tolist(), strict=True):
+        if not math.isnan(label):
+            expected -= math.log(1 / (1 + math.exp(-value if label else value)))
+            count += 1
+    assert float(loss_sum(out, y)) == pytest.approx(expected, rel=1e-5)
+    assert num_labels(y) == count
+    out.requires_grad_()
+    loss_sum(out, y).backward()
+    assert bool(out.grad.isfinite().all())
+    assert bool((out.grad[y.isnan()] == 0).all())
+    assert float(loss_sum(out.detach(), torch.full_like(y, torch.nan))) == 0
+
+
+def test_metrics():
+    out = torch.tensor([[2.0, 1.0], [0.0, 1.0], [0.0, 3.0], [5.0, 1.0]])
+    assert metric("accuracy", out, torch.tensor([0, 1, 0, 1])) == 50
+    out, y = with_missing_labels()
+    for name, function in (("ap", average_precision_score), ("auc", roc_auc_score)):
+        values = []
+        for task in range(3):  # The fourth has one label only, the fifth none.
+            known = [k for k in range(40) if not math.isnan(y[k, task])]
+            values.append(function([int(y[k, task]) for k in known], [float(out[k, task]) for k in known]))
+        assert metric(name, out, y) == pytest.approx(100 * sum(values) / 3)
+        assert math.isnan(metric(name, out, torch.full_like(y, torch.nan)))
+    with pytest.raises(ValueError, match="metric: expected accuracy, ap or auc, got 'f1'"):
+        metric("f1", out, y)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# An epoch
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_graph_once_an_epoch_in_a_new_order(graphs, tmp_path, monkeypatch):
+    run = make_run(small(RINGS, batch_size=10), graphs, tmp_path)
+    taken, take = [], data.Graphs.take
+    monkeypatch.setattr(data.Graphs, "take", lambda self, index: taken.append(index) or take(self, index))
+    orders = []
+    for _ in range(2):
+        taken.clear()
+        run.train_epoch()
+        assert [part.numel() for part in taken] == [10, 10, 10, 2]
+        orders.append(torch.cat(taken).tolist())
+        assert sorted(orders[-1]) == run.split.train.tolist()
+    assert orders[0] != orders[1]
+    assert run.steps_per_epoch == 4
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize("dataset", [RINGS, "synthetic:Molecules(40)"])
+def test_steps_are_those_of_adam_with_decay_in_the_gradient(tmp_path, monkeypatch, dataset, clip):
+    """Mean loss of a batch's labels, clipped gradient, rate of the step."""
+    task = "molecule" if "Molecules" in dataset else "graph"
+    values = {"task": task, "double": True, "dropout": 0.0, "clip": clip, "warmup": 2, "weight_decay": 0.1}
+    config = small(dataset, encoder_layers=1, metric="accuracy" if task == "graph" else "auc", **values)
+    graphs = data.load(config, tmp_path)
+    run = make_run(config, graphs, tmp_path)
+    model = copy.deepcopy(run.model).train()
+    taken, take = [], data.Graphs.take
+    monkeypatch.setattr(data.Graphs, "take", lambda self, index: taken.append(index) or take(self, index))
+    reported = [run.train_epoch()["loss"] for _ in range(3)]
+    monkeypatch.undo()
+
+    first = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    second = copy.deepcopy(first)
+    losses, counts = [], []
+    for step, index in enumerate(taken):
+        batch = graphs.take(index).to(CPU, torch.float64)
+        out = model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, batch.num_graphs).out
+        if task == "graph":
+            loss, count = functional.cross_entropy(out, batch.y), index.numel()
+        else:
+            known = ~batch.y.isnan()
+            loss = functional.binary_cross_entropy_with_logits(out[known], batch.y[known])
+            count = int(known.sum())
+        losses.append(float(loss.detach()) * count)
+        counts.append(count)
+        grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        norm = torch.stack([grad.square().sum() for grad in grads if grad is not None]).sum().sqrt()
+        scale = 1.0 if clip is None else min(1.0, clip / (float(norm) + 1e-6))
+        with torch.no_grad():
+            for (name, p), grad in zip(model.named_parameters(), grads, strict=True):
+                grad = scale * grad + 0.1 * p
+                first[name] = 0.9 * first[name] + 0.1 * grad
+                second[name] = 0.999 * second[name] + 0.001 * grad**2
+                mean, square = first[name] / (1 - 0.9 ** (step + 1)), second[name] / (1 - 0.999 ** (step + 1))
+                p -= rate(config, step, 4) * mean / (square.sqrt() + 1e-8)
+    for name, p in run.model.named_parameters():
+        wanted = dict(model.named_parameters())[name]
+        torch.testing.assert_close(
+            p, wanted, atol=1e-9, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
+    for k, loss in enumerate(reported):
+        assert loss == pytest.approx(
+            sum(losses[4 * k : 4 * k + 4]) / sum(counts[4 * k : 4 * k + 4]), rel=1e-9
+        )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "values"),
+    [
+        (RINGS, {}),
+        (RINGS, {"double": True, "conv": "gin"}),
+        (RINGS, {"conv": "gat", "multiset": "mean"}),
+        (RINGS, {"multiset": "max", "complete": True}),
+        (RINGS, {"weighted": True, "readout": "mean"}),
+        (RINGS, {"self_loops": True, "drop_edge": 0.3, "recompute": True}),
+        ("synthetic:Rings(40, edged=2)", {"act_last": True}),
+        ("synthetic:Molecules(40)", {"task": "molecule", "metric": "auc", "double": True}),
+        ("synthetic:Communities", {"task": "node", "eval_every": 2}),
+        ("synthetic:Communities", {"task": "node", "self_loops": True, "drop_edge": 0.5, "double": True}),
+    ],
+    ids=str,
+)
+def test_all_kinds_of_runs(dataset, values, tmp_path):
+    config = small(dataset, max_epochs=2, **values)
+    record, epochs = trained(config, data.load(config, tmp_path), tmp_path)
+    lines = [json.loads(line) for line in epochs.splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert all(math.isfinite(line["loss"]) for line in lines)
+    assert record["height"] >= 0
+    assert 0 <= record["test"] <= 100
+    assert ("val" in lines[0]) is (config.eval_every == 1)
+
+
+def test_learns(graphs, tmp_path):
+    config = small(RINGS, max_epochs=25, patience=25, dropout=0.0)
+    record, epochs = trained(config, graphs, tmp_path)
+    losses = [json.loads(line)["loss"] for line in epochs.splitlines()]
+    assert losses[-1] < 0.2 * losses[0]
+    assert record["test"] == 100
+    assert record["val_loss"] < 0.3
+
+
+def test_learns_nodes(tmp_path):
+    config = small(
+        "synthetic:Communities", task="node", max_epochs=60, eval_every=5, drop_edge=0.2, patience=60
+    )
+    record, epochs = trained(config, data.load(config, tmp_path), tmp_path)
+    lines = [json.loads(line) for line in epochs.splitlines()]
+    assert lines[-1]["loss"] < 0.3 * lines[0]["loss"]
+    assert record["test"] > 80
+
+
+def test_the_same_seed_gives_the_same_bits(graphs, tmp_path):
+    config = small(RINGS, dropout=0.3, drop_edge=0.2, max_epochs=3)
+
+    def weights(name, **options):
+        run = make_run(config, graphs, tmp_path / name, **options)
+        run.train()
+        return torch.cat([value.view(-1) for value in run.model.state_dict().values()])
+
+    first = weights("a", seed=1, fold=2)
+    assert torch.equal(first, weights("b", seed=1, fold=2))
+    assert not torch.equal(first, weights("c", seed=2, fold=2))
+    assert not torch.equal(first, weights("d", seed=1, fold=3))
+
+
+def test_epochs_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
+    """What one epoch draws does not change the next one's numbers."""
+    config = small(RINGS, dropout=0.3, lr=0.0)
+    drawn, plain = (make_run(config, graphs, tmp_path) for _ in range(2))
+    losses = []
+    for run in (drawn, plain):
+        run.train_epoch()
+        torch.rand(1 if run is drawn else 7)
+        losses.append(run.train_epoch()["loss"])
+    assert losses[0] == losses[1]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Which epoch is reported, and when it ends
+# ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("select", ["loss", "metric"])
+def test_the_epoch_that_is_reported(graphs, tmp_path, select):
+    record, epochs = trained(small(RINGS, max_epochs=12, select=select), graphs, tmp_path)
+    lines = [json.loads(line) for line in epochs.splitlines()]
+    if select == "loss":
+        best = min(lines, key=lambda line: line["val_loss"])
+    else:
+        best = max(lines, key=lambda line: line["val"])
+    for key in ("epoch", "val", "val_loss", "test", "test_loss", "height", "height_std"):
+        assert record[key] == pytest.approx(best[key], rel=1e-5), key
+    assert record["epochs"] == 12
+
+
+def scripted(monkeypatch, losses):
+    """Makes validation give these losses, one after the other."""
+
+    def measure(self):
+        loss = losses[self.epoch // self.config.eval_every - 1]
+        return {"val": 50.0, "val_loss": loss, "test": 50.0, "test_loss": loss}
+
+    monkeypatch.setattr(Run, "measure", measure)
+
+
+@pytest.mark.parametrize(
+    ("losses", "best", "last"),
+    [
+        ([3, 2, 1, 1.5, 1.2, 0, 0, 0, 0, 0], 30, 50),
+        ([3, 3.5, 2, 2.5, 1, 1, 1, 0, 0, 0], 50, 70),  # Equal is no improvement.
+        ([5, 4, 3, 2, 1, 0.9, 0.8, 0.7, 0.6, 0.5], 100, 100),
+        ([1, 2, 3, 0, 0, 0, 0, 0, 0, 0], 10, 30),
+    ],
+)
+def test_node_tasks_stop_after_two_measurements_without_improvement(
+    tmp_path, monkeypatch, losses, best, last
+):
+    preset = configs.load("Cora")
+    assert (preset.patience, preset.eval_every) == (20, 10)
+    config = small("synthetic:Communities(30)", task="node", patience=20, eval_every=10, max_epochs=100)
+    graphs = data.load(config, tmp_path)
+    scripted(monkeypatch, losses)
+    record, epochs = trained(config, graphs, tmp_path)
+    assert (record["epoch"], record["epochs"]) == (best, last)
+    lines = [json.loads(line) for line in epochs.splitlines()]
+    assert [line["epoch"] for line in lines if "val" in line] == list(range(10, last + 1, 10))
+
+
+def test_graph_tasks_stop_by_epochs(graphs, tmp_path, monkeypatch):
+    scripted(monkeypatch, [3, 2, 2, 1, 4, 4, 4, 0])
+    record, _ = trained(small(RINGS, max_epochs=50, patience=3), graphs, tmp_path)
+    assert (record["epoch"], record["epochs"]) == (4, 7)
+
+
+def test_the_last_epoch_is_measured(graphs, tmp_path):
+    _, epochs = trained(small(RINGS, max_epochs=5, eval_every=3), graphs, tmp_path)
+    assert ["val" in json.loads(line) for line in epochs.splitlines()] == [False, False, True, False, True]
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
+    config = small("synthetic:Failing(40)")
+    graphs = data.load(config, tmp_path)
+    message = r"Failing\(40\) gpn seed 0 fold 0: scores: expected no NaN, .*, in epoch 1"
+    with pytest.raises(FloatingPointError, match=message):
+        trained(config, graphs, tmp_path)
+    message = r"Failing\(40\) gcn seed 0 fold 0: the loss is nan in epoch 1"
+    with pytest.raises(FloatingPointError, match=message):
+        trained(config.replace(model="gcn"), graphs, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Going on
+# ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kill_after", [1, 3])
+@pytest.mark.parametrize(
+    ("dataset", "values"),
+    [
+        (RINGS, {"warmup": 2, "drop_edge": 0.2}),
+        ("synthetic:Molecules(40)", {"task": "molecule", "metric": "ap"}),
+        ("synthetic:Communities", {"task": "node", "eval_every": 2, "self_loops": True}),
+    ],
+    ids=["graph", "molecule", "node"],
+)
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(dataset, values, kill_after, tmp_path):
+    config = small(dataset, **values)
+    graphs = data.load(config, tmp_path)
+    whole = trained(config, graphs, tmp_path / "whole", keep_model=True)
+    assert trained(config, graphs, tmp_path / "parts", kill_after, keep_model=True) is None
+    assert trained(config, graphs, tmp_path / "parts", keep_model=True) == whole
+    weights = [
+        torch.load(tmp_path / name / "weights" / "seed0-fold0.pt", weights_only=True)["model"]
+        for name in ("whole", "parts")
+    ]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    assert not list((tmp_path / "parts" / "checkpoints").iterdir())
+
+
+def test_between_checkpoints_epochs_are_done_again(graphs, tmp_path):
+    """A run that ended long after its last checkpoint: the lines that this does not know of are dropped."""
+    config = small(RINGS)
+    whole = trained(config, graphs, tmp_path / "whole")
+    trained(config, graphs, tmp_path / "parts", 1)
+    trained(config, graphs, tmp_path / "parts", 3, checkpoint_every=math.inf)
+    epochs = tmp_path / "parts" / "epochs" / "seed0-fold0.jsonl"
+    assert len(epochs.read_text().splitlines()) == 3
+    with epochs.open("a") as file:
+        file.write('{"epoch": 4, "lo')  # A line that was being written.
+    assert trained(config, graphs, tmp_path / "parts") == whole
+
+
+def test_resuming_keeps_the_lines_of_epochs_on_disk(graphs, tmp_path):
+    """Also if the run is killed in its first epoch, before anything more is written."""
+    config = small(RINGS)
+    trained(config, graphs, tmp_path, 3)
+    epochs = tmp_path / "epochs" / "seed0-fold0.jsonl"
+    before = epochs.read_text()
+    log = training._Log(epochs, 3, True)
+    assert epochs.read_text() == before
+    log.write({"epoch": 4, "loss": 0.5})
+    assert epochs.read_text() == before + '{"epoch": 4, "loss": 0.5}\n'
+    log.close()
+
+
+def test_other_settings_do_not_mix(graphs, tmp_path):
+    one, other = small(RINGS, hidden=8), small(RINGS, hidden=9)
+    assert digest(one) != digest(other)
+    wholes = [trained(config, graphs, tmp_path / f"whole{config.hidden}") for config in (one, other)]
+    trained(one, graphs, tmp_path / "both", 3)
+    # The other one starts, and is killed before its first checkpoint.
+    trained(other, graphs, tmp_path / "both", 2, checkpoint_every=math.inf)
+    assert trained(one, graphs, tmp_path / "both") == wholes[0]
+    trained(one, graphs, tmp_path / "both", 3)
+    assert trained(other, graphs, tmp_path / "both") == wholes[1]
+
+
+def test_weights_are_complete_though_they_were_not_kept_from_the_start(graphs, tmp_path, monkeypatch):
+    config = small(RINGS, max_epochs=3)
+    scripted(monkeypatch, [1, 2, 3])
+    trained(config, graphs, tmp_path, 2)
+    record, _ = trained(config, graphs, tmp_path, keep_model=True)
+    assert record["epoch"] == 1
+    state = torch.load(tmp_path / "weights" / "seed0-fold0.pt", weights_only=True)
+    make_model(config, graphs).load_state_dict(state["model"])
+
+
+def wait_for_epochs(path, number, process, deadline=300.0):
+    end = time.monotonic() + deadline
+    while not path.exists() or path.read_text().count("\n") < number:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, "no epochs in time"
+        time.sleep(0.005)
+
+
+def test_a_killed_command_goes_on(tmp_path):
+    settings = (*SETTINGS, "max_epochs=60", "patience=60", "warmup=5")
+    folder = tmp_path / "parts" / "Rings" / "gpn"
+    command = arguments(RINGS, tmp_path / "parts", "--checkpoint-every", 0, settings=settings)
+    process = synthetic.start(*command)
+    wait_for_epochs(folder / "epochs" / "seed0-fold0.jsonl", 5, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert (folder / "checkpoints" / "seed0-fold0.pt").exists()
+    assert not (folder / "runs.jsonl").exists()
+
+    assert main(command) == 0
+    assert main(arguments(RINGS, tmp_path / "whole", settings=settings)) == 0
+    whole = tmp_path / "whole" / "Rings" / "gpn"
+    assert comparable_records(folder) == comparable_records(whole)
+    epochs = [path / "epochs" / "seed0-fold0.jsonl" for path in (folder, whole)]
+    assert epochs[0].read_text() == epochs[1].read_text()
+    assert len(records(folder)) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The command
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_finished_is_not_repeated(tmp_path, capsys):
+    folder = tmp_path / "Rings" / "gpn"
+    command = arguments(RINGS, tmp_path)
+    assert main(command) == 0
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if "settings" not in path.name}
+    assert main(command) == 0
+    assert "1 of 1 runs were finished before" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert main([*command, "--seeds", "0-1"]) == 0
+    assert [(record["seed"], record["fold"]) for record in records(folder)] == [(0, 0), (1, 0)]
+    assert main([*command, "--set", "hidden=9"]) == 0
+    first, _, third = records(folder)
+    assert first["digest"] != third["digest"]
+    assert first["changed"].get("hidden") == 8
+    assert third["changed"].get("hidden") == 9
+
+
+def test_records_and_settings(tmp_path, capsys):
+    assert main(arguments(RINGS, tmp_path, "--model", "gcn")) == 0
+    (record,) = records(tmp_path / "Rings" / "gcn")
+    assert record["dataset"] == RINGS
+    assert (record["model"], record["metric"], record["threads"], record["processes"]) == (
+        "gcn",
+        "accuracy",
+        1,
+        1,
+    )
+    assert record["command"].startswith("python -m models.train 'synthetic:Rings(40)' --folds 0 ")
+    assert record["torch"] == torch.__version__
+    config = configs.load(RINGS, list(SETTINGS), model="gcn")
+    assert record["digest"] == digest(config)
+    settings = tmp_path / "Rings" / "gcn" / f"settings-{digest(config)}.yaml"
+    assert configs.load(str(settings)) == config
+    capsys.readouterr()
+    assert main([RINGS, "--show-settings", "--set", "max_height=3"]) == 0
+    shown = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert shown["max_height"] == "3"
+    assert shown["multiset_gnn_layers"] == "none"
+
+
+def test_all_folds_by_default(tmp_path):
+    command = arguments("synthetic:Communities(30, 3)", tmp_path)
+    command.remove("--folds")
+    command.remove("0")
+    assert main([*command, "--set", "task=node"]) == 0
+    assert [record["fold"] for record in records(tmp_path / "Communities" / "gpn")] == [0, 1, 2]
+
+
+def test_kept_weights_give_the_recorded_result(graphs, tmp_path):
+    assert main(arguments(RINGS, tmp_path, "--keep-model")) == 0
+    folder = tmp_path / "Rings" / "gpn"
+    (record,) = records(folder)
+    state = torch.load(folder / "weights" / "seed0-fold0.pt", weights_only=True)
+    config = configs.Config(**state["config"])
+    model = make_model(config, graphs)
+    model.load_state_dict(state["model"])
+    batch = graphs.take(graphs.split(0, 0).test)
+    with torch.no_grad():
+        out = model.eval()(batch.x, batch.edge_index, None, batch.batch, batch.num_graphs).out
+    assert metric("accuracy", out, batch.y) == record["test"]
+    assert float(loss_sum(out, batch.y)) / 4 == pytest.approx(record["test_loss"], rel=1e-5)
+
+
+def test_jobs_of_which_one_fails(tmp_path, capsys):
+    """The fold that there is not fails, the others finish, as without jobs."""
+    assert main(arguments(RINGS, tmp_path / "jobs", "--jobs", 2, "--folds", "0-2,10")) == 1
+    printed = capsys.readouterr()
+    assert "error: seed 0 fold 10: ValueError: fold: expected below 10, got 10" in printed.err
+    assert "3 runs in" in printed.out
+    assert "error: 1 runs failed; the same command tries them again" in printed.err
+    assert main(arguments(RINGS, tmp_path / "alone", "--folds", "0-2")) == 0
+    jobs, alone = (comparable_records(tmp_path / name / "Rings" / "gpn") for name in ("jobs", "alone"))
+    assert jobs == alone
+
+
+@pytest.mark.slow
+def test_interrupted_jobs_end(tmp_path):
+    """Ctrl-C reaches all processes; what was waiting is not started."""
+    settings = (*SETTINGS, "max_epochs=100000", "patience=100000")
+    process = synthetic.start(
+        *arguments(RINGS, tmp_path, "--jobs", 2, "--folds", "0-9", settings=settings), start_new_session=True
+    )
+    epochs = tmp_path / "Rings" / "gpn" / "epochs"
+    wait_for_epochs(epochs / "seed0-fold0.jsonl", 2, process)
+    wait_for_epochs(epochs / "seed0-fold1.jsonl", 2, process)
+    try:
+        os.killpg(process.pid, signal.SIGINT)
+        out = process.communicate(timeout=120)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode == 130
+    assert "stopped; the same command goes on from here" in out
+    assert len(list(epochs.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "message"),
+    [
+        (["Nothing"], 2, "dataset: expected one of CiteSeer, "),
+        (["none.yaml"], 2, "dataset: there is no file none.yaml"),
+        ([RINGS, "--set", "hiden=3"], 2, "settings: expected one of dataset, task, "),
+        ([RINGS, "--set", "hidden=many"], 2, "hidden: expected int, got 'many'"),
+        ([RINGS, "--set", "hidden=1.5"], 2, "hidden: expected int, got 1.5"),
+        ([RINGS, "--set", "hidden=true"], 2, "hidden: expected int, got True"),
+        ([RINGS, "--set", "dropout=true"], 2, "dropout: expected float, got True"),
+        ([RINGS, "--set", "self_loops=1"], 2, "self_loops: expected bool, got 1"),
+        ([RINGS, "--set", "clip=x"], 2, "clip: expected float or none, got 'x'"),
+        ([RINGS, "--set", "hidden"], 2, "--set: expected key=value, got 'hidden'"),
+        ([RINGS, "--set", "hidden=[3"], 2, "--set: expected key=value, got 'hidden=[3'"),
+        ([RINGS, "--set", "model=magic"], 2, "model: expected one of gpn, "),
+        ([RINGS, "--device", "magic"], 2, "--device: expected cpu, cuda or cuda:<number>, got 'magic'"),
+        ([RINGS, "--set", "conv=magic"], 1, "conv: expected one of gcn, gat, gin, got 'magic'"),
+        ([RINGS, "--set", "select=magic"], 1, "select: expected loss or metric, got 'magic'"),
+        ([RINGS, "--set", "metric=magic"], 1, "metric: expected accuracy, ap or auc, got 'magic'"),
+        ([RINGS, "--set", "task=magic"], 1, "task: expected graph, node or molecule, got 'magic'"),
+        ([RINGS, "--folds", "10"], 1, "fold: expected below 10, got 10"),
+        (["synthetic:Missing"], 1, "dataset: 'synthetic:Missing' cannot be imported"),
+        (["synthetic:Failing"], 1, "Failing gpn seed 0 fold 0: scores: expected no NaN"),
+        (
+            ["synthetic:Communities", "--set", "task=node", "--model", "topk"],
+            1,
+            "model: topk is for graph tasks, synthetic:Communities is a node task",
+        ),
+    ],
+    ids=str,
+)
+def test_errors_of_the_command(tmp_path, capsys, given, code, message):
+    assert main([*arguments(given[0], tmp_path), *given[1:]]) == code
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--folds", "a"], "expected numbers and ranges such as 0-3,7, got 'a'"),
+        (["--folds", "3-1"], "expected at least one number, got '3-1'"),
+        (["--seeds", "-1"], "expected"),
+        (["--model", "magic"], "invalid choice: 'magic'"),
+        (["--jobs", "0"], "expected at least 1, got '0'"),
+        (["--jobs", "x"], "expected at least 1, got 'x'"),
+        (["--threads", "0"], "expected at least 1, got '0'"),
+    ],
+    ids=str,
+)
+def test_errors_of_the_options(tmp_path, capsys, given, message):
+    with pytest.raises(SystemExit) as caught:
+        main([*arguments(RINGS, tmp_path), *given])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_numbers():
+    assert train.numbers("0-3,7,2") == [0, 1, 2, 3, 7]
+    assert train.numbers("5") == [5]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_cuda_where_there_is_none(tmp_path, capsys):
+    assert main(arguments(RINGS, tmp_path, "--device", "cuda")) == 2
+    assert capsys.readouterr().err == "error: --device cuda: this torch sees no CUDA device\n"
+
+
+def test_missing_files(tmp_path, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr("torch_geometric.io.fs.cp", fail)
+    assert main([*arguments("FRANKENSTEIN", tmp_path), "--data-root", str(tmp_path)]) == 1
+    assert "FRANKENSTEIN: no raw files in " in capsys.readouterr().err
+
+
+def test_a_node_task_is_for_one_process(tmp_path, monkeypatch):
+    config = small("synthetic:Communities", task="node")
+    graphs = data.load(config, tmp_path)
+    monkeypatch.setattr(training, "world", lambda: (0, 2))
+    with pytest.raises(ValueError, match="a node task has one graph, which one process trains on"):
+        make_run(config, graphs, tmp_path)
