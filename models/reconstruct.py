@@ -38,8 +38,8 @@ NAMES = {
     "mincut": "MinCut",
 }
 NODES = {"ring": 200, "grid": 900}
-# An error that falls by less than this has not fallen.
-TOLERANCE = 1e-5
+# An error that falls by less than this share has not fallen.
+TOLERANCE = 0.01
 PASSES = 10
 
 EXAMPLES = """
@@ -127,7 +127,7 @@ def fit(
         out = model(position, edge_index)
         loss = functional.mse_loss(out.x, position)
         error = loss.item()
-        if error < lowest - TOLERANCE:
+        if error < (1 - TOLERANCE) * lowest:
             lowest, lowest_at = error, epoch
             best = copy.deepcopy(model.state_dict())
         elif epoch - lowest_at >= patience:
@@ -212,7 +212,7 @@ def draw(graph: Graph, runs: dict[str, list[dict[str, Any]]], path: Path) -> Non
     panels = [("original", position)]
     for method, of_method in runs.items():
         middle = sorted(of_method, key=lambda run: run["error"])[(len(of_method) - 1) // 2]
-        panels.append((f"{NAMES[method]}, error {middle['error']:.1e}", torch.tensor(middle["position"])))
+        panels.append((f"{NAMES[method]}, error {middle['error']:.2g}", torch.tensor(middle["position"])))
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(2.6 * columns, 2.8 * rows), layout="constrained")
@@ -221,14 +221,22 @@ def draw(graph: Graph, runs: dict[str, list[dict[str, Any]]], path: Path) -> Non
     colour = colormaps["viridis"]((position.sum(dim=1).numpy() + 2) / 4)
     for number, (title, points) in enumerate(panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
-        ends = points[one_way].transpose(0, 1).numpy()
-        axes.add_collection(LineCollection(list(ends), color="0.7", linewidths=0.5, zorder=1))
-        axes.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=5, c=colour, linewidths=0, zorder=2)
+        # Thousands of points and edges are an image inside the SVG: as paths they would fill megabytes.
+        axes.add_collection(
+            LineCollection(
+                list(points[one_way].transpose(0, 1).numpy()),
+                color="0.7",
+                linewidths=0.5,
+                zorder=1,
+                rasterized=True,
+            )
+        )
+        axes.scatter(*points.t().numpy(), s=5, c=colour, linewidths=0, zorder=2, rasterized=True)
         axes.set_title(title, fontsize=9)
         axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), xticks=[], yticks=[], aspect="equal")
         axes.spines[:].set_color("0.85")
     figure.savefig(path.with_suffix(".png"), dpi=150)
-    figure.savefig(path.with_suffix(".svg"))
+    figure.savefig(path.with_suffix(".svg"), dpi=150)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -253,7 +261,7 @@ def parser() -> argparse.ArgumentParser:
         "--patience",
         type=int,
         default=1_000,
-        help=f"stop after this many epochs in which the error fell by less than {TOLERANCE:g} "
+        help=f"stop after this many epochs in which the error fell by less than {100 * TOLERANCE:g} %% "
         "(default: %(default)s)",
     )
     add("--lr", type=float, default=5e-3, help="Adam's learning rate (default: %(default)s)")

@@ -194,7 +194,7 @@ def test_the_same_seed_gives_the_same_run(graph):
 
 
 def test_training_stops_after_patience(graph, monkeypatch):
-    monkeypatch.setattr(reconstruct, "TOLERANCE", 10.0)  # nothing is an improvement, once there is an error
+    monkeypatch.setattr(reconstruct, "TOLERANCE", 1.0)  # nothing is an improvement, once there is an error
     result = reconstruct.fit(graph, "topk", 0, epochs=50, **{**SETTINGS, "patience": 7})
     assert result.epochs == 8
 
