@@ -127,7 +127,7 @@ def draw_heights(logs: dict[str, list[Path]]) -> "Figure":
 
     columns = min(len(logs), 4)
     rows = -(-len(logs) // columns)
-    figure = Figure(figsize=(max(1 + 3.2 * columns, 6.4), 0.8 + 2.6 * rows), layout="constrained")
+    figure = Figure(figsize=(max(1 + 3.2 * columns, 7.2), 0.8 + 2.6 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for number, axes in enumerate(panels.flat):
         if number >= len(logs):
