@@ -183,16 +183,14 @@ def versions() -> dict[str, str]:
 
 def table(runs: dict[str, list[dict[str, Any]]], num_nodes: int) -> str:
     """Mean and standard deviation over the seeds, the best method first."""
-    lines = ["| method | error (MSE) | nodes kept | epochs | seconds | runs |", "|---|---|---|---|---|---|"]
+    lines = ["| method | error (MSE) | nodes kept | epochs | runs |", "|---|---|---|---|---|"]
     rows = []
     for method, of_method in runs.items():
-        errors, kept, epochs, seconds = (
-            [run[key] for run in of_method] for key in ("error", "kept", "epochs", "seconds")
-        )
+        errors, kept, epochs = ([run[key] for run in of_method] for key in ("error", "kept", "epochs"))
         spread = f" ± {statistics.stdev(errors):.1e}" if len(errors) > 1 else ""
         share = statistics.mean(kept) / num_nodes
         row = f"| {NAMES[method]} | {statistics.mean(errors):.2e}{spread} | {share:.0%} |"
-        row += f" {statistics.mean(epochs):.0f} | {statistics.mean(seconds):.0f} | {len(errors)} |"
+        row += f" {statistics.mean(epochs):.0f} | {len(errors)} |"
         rows.append((statistics.mean(errors), row))
     return "\n".join(lines + [row for _, row in sorted(rows)])
 
