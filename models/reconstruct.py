@@ -12,7 +12,6 @@ differ for parsing, whose scores are random to a degree, and are the same for th
 import argparse
 import copy
 import importlib.metadata
-import json
 import math
 import platform
 import statistics
@@ -27,6 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
+from . import jsonl
 from .autoencoder import POOLS, AutoEncoder
 
 NAMES = {
@@ -153,25 +153,6 @@ def fit(
 # ------------------------------------------------------------------------------------------------------------
 
 
-def load(path: Path) -> list[dict[str, Any]]:
-    """The finished runs in a file. A line that was cut short is no run."""
-    runs = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            runs.append(json.loads(line))
-        except json.JSONDecodeError:
-            print(f"{path}: left out a line that is no JSON", file=sys.stderr)
-    return runs
-
-
-def append(path: Path, run: dict[str, Any]) -> None:
-    """Adds a run to a file, on a line of its own even if the last one was cut short."""
-    written = path.read_bytes() if path.exists() else b""
-    cut = written != b"" and not written.endswith(b"\n")
-    with path.open("a") as file:
-        file.write(("\n" if cut else "") + json.dumps(run) + "\n")
-
-
 def versions() -> dict[str, str]:
     packages = {name: importlib.metadata.version(name) for name in ("torch", "torch_geometric")}
     try:
@@ -233,8 +214,8 @@ def draw(graph: Graph, runs: dict[str, list[dict[str, Any]]], path: Path) -> Non
         axes.set_title(title, fontsize=9)
         axes.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), xticks=[], yticks=[], aspect="equal")
         axes.spines[:].set_color("0.85")
-    figure.savefig(path.with_suffix(".png"), dpi=150)
-    figure.savefig(path.with_suffix(".svg"), dpi=150)
+    figure.savefig(path.with_suffix(".png"), dpi=110)
+    figure.savefig(path.with_suffix(".svg"), dpi=110)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -313,7 +294,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     given.output.mkdir(parents=True, exist_ok=True)
     path = given.output / f"{given.graph}.jsonl"
-    finished = {(run["method"], run["seed"]): run for run in load(path) if run["options"] == options}
+    finished = {(run["method"], run["seed"]): run for run in jsonl.read(path) if run["options"] == options}
     runs: dict[str, list[dict[str, Any]]] = {}
     for method in given.methods:
         for seed in given.seeds:
@@ -334,7 +315,7 @@ def main(arguments: list[str] | None = None) -> None:
                     "versions": versions(),
                     "position": [[round(value, 3) for value in row] for row in result.position.tolist()],
                 }
-                append(path, run)
+                jsonl.append(path, run)
                 state = f"{run['epochs']} epochs, {run['seconds']:.0f} s"
             runs.setdefault(method, []).append(run)
             print(f"{given.graph}, {method}, seed {seed}: error {run['error']:.2e} ({state})", flush=True)
