@@ -16,7 +16,6 @@ or no more than its own standard error over the splits (node tasks).
 """
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from . import config as configs
+from . import jsonl
 from .data import NUM_FOLDS, PLANETOID, TU
 
 PAPER = Path(__file__).with_name("paper.yaml")
@@ -57,21 +57,8 @@ Figure = list[float] | str
 
 
 def read(folder: Path) -> list[Record]:
-    """All runs below a folder, in the order of the files. What is no run, such as a line that was cut short
-    when its process was stopped, is skipped with a warning."""
-    records = []
-    for path in sorted(folder.rglob("runs.jsonl")):
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
-            try:
-                record = json.loads(line)
-                missing = [key for key in NEEDED if key not in record]
-                if missing:
-                    raise ValueError(f"no {', '.join(missing)}")
-            except (ValueError, TypeError) as error:
-                print(f"warning: {path}, line {number}: skipped, no complete run ({error})", file=sys.stderr)
-                continue
-            records.append(record)
-    return records
+    """All runs below a folder, in the order of the files."""
+    return [record for path in sorted(folder.rglob("runs.jsonl")) for record in jsonl.read(path, NEEDED)]
 
 
 class Group(NamedTuple):

@@ -24,7 +24,6 @@ The batch of the settings is then that of all processes together.
 
 import argparse
 import dataclasses
-import json
 import multiprocessing
 import os
 import platform
@@ -42,7 +41,7 @@ import torch
 import torch.distributed as dist
 
 from . import config as configs
-from . import data
+from . import data, jsonl
 from .training import MODELS, Place, Run, digest, world
 
 
@@ -127,11 +126,8 @@ def run_folder(output: Path, config: configs.Config) -> Path:
 
 def finished(folder: Path, config: configs.Config) -> set[tuple[int, int]]:
     """Seed and fold of the runs that are done with these settings."""
-    path = folder / "runs.jsonl"
-    if not path.exists():
-        return set()
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    return {(record["seed"], record["fold"]) for record in records if record["digest"] == digest(config)}
+    runs = jsonl.read(folder / "runs.jsonl", ("seed", "fold", "digest"))
+    return {(run["seed"], run["fold"]) for run in runs if run["digest"] == digest(config)}
 
 
 def prepare(device: torch.device, threads: int) -> None:
@@ -180,9 +176,7 @@ def one_run(
             if place.device.type == "cpu"
             else torch.cuda.get_device_name(place.device),
         }
-        # One write of one line: processes that append to the file do not mix.
-        with (place.folder / "runs.jsonl").open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        jsonl.append(place.folder / "runs.jsonl", record)
     run.finish()
     return record
 

@@ -16,7 +16,7 @@ pytest.importorskip("tqdm", reason="the command shows its progress")
 
 from torch.nn import functional
 
-from models import reconstruct
+from models import jsonl, reconstruct
 from models.autoencoder import DENSE, DROPPING, POOLS, AutoEncoder, pooling
 
 # PyG's ASAPooling makes sparse tensors of a kind that torch warns about.
@@ -267,7 +267,7 @@ def test_finished_runs_are_not_run_again(tmp_path, capsys, monkeypatch):
     )
     assert fitted == [("topk", 1), ("gpn", 1)]
     assert "topk, seed 0: error" in capsys.readouterr().out
-    runs = reconstruct.load(path)
+    runs = jsonl.read(path)
     assert [(run["method"], run["seed"]) for run in runs] == [
         ("topk", 0),
         ("gpn", 0),
