@@ -1,5 +1,6 @@
 """Files of JSON lines, a line for every finished run."""
 
+import fcntl
 import json
 import os
 import sys
@@ -27,9 +28,10 @@ def read(path: Path, needed: Iterable[str] = ()) -> list[dict[str, Any]]:
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
-    """Adds a record, on a line of its own even if the last one was cut short. One write: processes that
-    append to the same file do not mix."""
+    """Adds a record, on a line of its own even if the last one was cut short. Processes that append to the
+    same file take turns."""
     with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         size = file.seek(0, os.SEEK_END)
         cut = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
         file.write((b"\n" if cut else b"") + json.dumps(record).encode() + b"\n")

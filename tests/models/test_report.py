@@ -8,6 +8,7 @@ import yaml
 pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
 
 from models import config, report
+from models.training import digest
 
 
 def record(dataset="PROTEINS", model="gpn", seed=0, fold=0, test=75.0, changed=None, digest=None, **more):
@@ -300,3 +301,16 @@ def test_figures_of_the_paper_are_those_of_known_sets_and_methods():
     for key in paper["ablation"]:
         changed = config.load("PROTEINS", [key]).to_dict()
         assert changed != config.load("PROTEINS").to_dict()
+
+
+def test_the_page_of_results_is_what_the_committed_runs_give():
+    results = report.PAPER.with_name("results")
+    page = report.PAPER.parents[1] / "docs" / "results.md"
+    assert page.read_text() == report.report(report.read(results))
+
+
+@pytest.mark.parametrize("dataset", ["PROTEINS", "Cora", "CiteSeer"])
+def test_committed_runs_are_of_the_presets_as_they_are(dataset):
+    records = report.read(report.PAPER.with_name("results") / dataset)
+    assert len(records) >= 10
+    assert {record["digest"] for record in records} == {digest(config.load(dataset))}
