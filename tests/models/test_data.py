@@ -429,6 +429,7 @@ def check_training(config, graphs, tmp_path):
 @pytest.mark.usefixtures("no_network")
 def test_frankenstein_from_its_files(tmp_path):
     items = write_tu(tmp_path / "root", "FRANKENSTEIN")
+    (tmp_path / "root" / "TUDataset" / "FRANKENSTEIN" / "processed").mkdir()
     before = listing(tmp_path / "root")
     config = small("FRANKENSTEIN", dropout=0.2)
     graphs = data.load(config, tmp_path / "root", tmp_path / "cache")

@@ -296,6 +296,22 @@ def test_epochs_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
     assert losses[0] == losses[1]
 
 
+def test_processes_share_the_order_and_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
+    """As the first and as the second of two, each with its half of every batch."""
+    taken, take, seeds, step = [], data.Graphs.take, [], Run.step
+    monkeypatch.setattr(data.Graphs, "take", lambda self, index: taken.append(index) or take(self, index))
+    monkeypatch.setattr(Run, "step", lambda *args: seeds.append(torch.initial_seed()) or step(*args))
+    monkeypatch.setattr(Run, "_all", lambda self, tensor: [tensor])
+    for rank in range(2):
+        run = make_run(small(RINGS, batch_size=11), graphs, tmp_path)
+        run.rank, run.world = rank, 2
+        run.train_epoch()
+    assert [part.numel() for part in taken] == [6, 6, 5, 5, 5, 5]
+    assert torch.cat(taken).sort().values.tolist() == run.split.train.tolist()
+    assert len(set(seeds[:3])) == len(set(seeds[3:])) == 1
+    assert seeds[0] != seeds[3]
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Which epoch is reported, and when it ends
 # ------------------------------------------------------------------------------------------------------------
@@ -316,10 +332,10 @@ def test_the_epoch_that_is_reported(graphs, tmp_path, select):
 
 def scripted(monkeypatch, losses):
     """Makes validation give these losses, one after the other."""
+    really = Run.measure
 
     def measure(self):
-        loss = losses[self.epoch // self.config.eval_every - 1]
-        return {"val": 50.0, "val_loss": loss, "test": 50.0, "test_loss": loss}
+        return {**really(self), "val_loss": losses[self.epoch // self.config.eval_every - 1]}
 
     monkeypatch.setattr(Run, "measure", measure)
 
@@ -397,6 +413,15 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(dataset, values, kill_a
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
     assert not list((tmp_path / "parts" / "checkpoints").iterdir())
+
+
+def test_the_best_epoch_may_be_one_before_the_stop(graphs, tmp_path, monkeypatch):
+    config = small(RINGS, max_epochs=6, patience=4)
+    scripted(monkeypatch, [1, 2, 3, 4, 5, 6])
+    whole = trained(config, graphs, tmp_path / "whole")
+    assert (whole[0]["epoch"], whole[0]["epochs"]) == (1, 5)
+    trained(config, graphs, tmp_path / "parts", 3)
+    assert trained(config, graphs, tmp_path / "parts") == whole
 
 
 def test_between_checkpoints_epochs_are_done_again(graphs, tmp_path):
@@ -529,10 +554,12 @@ def test_all_folds_by_default(tmp_path):
     assert [record["fold"] for record in records(tmp_path / "Communities" / "gpn")] == [0, 1, 2]
 
 
-def test_kept_weights_give_the_recorded_result(graphs, tmp_path):
+def test_kept_weights_give_the_recorded_result(graphs, tmp_path, monkeypatch):
+    scripted(monkeypatch, [2, 1, 3, 4])
     assert main(arguments(RINGS, tmp_path, "--keep-model")) == 0
     folder = tmp_path / "Rings" / "gpn"
     (record,) = records(folder)
+    assert record["epoch"] == 2
     state = torch.load(folder / "weights" / "seed0-fold0.pt", weights_only=True)
     config = configs.Config(**state["config"])
     model = make_model(config, graphs)

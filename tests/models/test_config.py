@@ -1,0 +1,101 @@
+"""Settings: the presets are the paper's, and what is given by hand is checked."""
+
+import pytest
+
+pytest.importorskip("yaml", reason="models needs pyyaml")
+pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
+
+from synthetic import ROOT
+
+from models import config as configs
+
+PAPER = ROOT.parent / "shared" / "paper" / "SETTINGS.md"
+
+
+@pytest.mark.parametrize("name", configs.presets())
+def test_every_preset_loads(name):
+    config = configs.load(name)
+    assert config.dataset == name
+    assert configs.load(name.lower()) == config
+
+
+def paper():
+    """The table of the paper's settings: by data set, then by row."""
+    rows = [line.strip("|").split("|") for line in PAPER.read_text().splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in row] for row in rows]
+    names = [cell.split(" ")[0] for cell in rows[0][1:]]
+    return {name: {row[0]: row[k] for row in rows[2:]} for k, name in enumerate(names, 1)}
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="the paper's settings are not here")
+def test_presets_are_the_papers():
+    table = paper()
+    assert len(table) == 10
+    for name, wanted in table.items():
+        config = configs.load(name)
+        node = wanted["task"] == "node"
+        assert config.task == ("node" if node else "molecule" if name.startswith("ogbg") else "graph"), name
+        shared = wanted["GNN layers, multiset (GNN')"] == "shared"
+        multiset = None if shared else int(wanted["GNN layers, multiset (GNN')"])
+        max_epochs, patience = (2000, 20) if node else map(int, wanted["max epochs / patience"].split("/"))
+        expected = {
+            "hidden": int(wanted["hidden channels"]),
+            "gnn_layers": int(wanted["GNN layers, scoring (GNN)"]),
+            "multiset_gnn_layers": multiset,
+            "deepsets_layers": int(wanted["DeepSets layers (each of its two MLPs)"]),
+            "scorer_layers": int(wanted["edge-score MLP layers"]),
+            "mlp_layers": int(wanted["input / output MLP layers"].split(" ")[0]),
+            "dropout": float(wanted["dropout"]),
+            "drop_edge": float(wanted["drop-edge while parsing"]),
+            "self_loops": wanted["self-loops compete while parsing"] == "yes",
+            "act_last": wanted["activation and dropout after a block's last layer"] == "yes",
+            "lr": float(wanted["learning rate"]),
+            "weight_decay": float(wanted["weight decay"]),
+            "warmup": (200 if node else 50) if wanted["cosine schedule with warm-up"] == "yes" else 0,
+            "clip": None if wanted["gradient-norm clip"] == "none" else float(wanted["gradient-norm clip"]),
+            "max_epochs": max_epochs,
+            "patience": patience,
+            "eval_every": 10 if node else 1,
+            "conv": "gcn",
+            "multiset": "deepsets",
+            "weighted": False,
+            "readout": "sum",
+            "select": "loss",
+        }
+        if node:
+            expected["decoder_layers"] = config.gnn_layers if multiset is None else multiset
+        else:
+            expected["batch_size"] = int(wanted["batch size"])
+        found = {key: getattr(config, key) for key in expected}
+        assert found == expected, name
+
+
+def test_settings_by_hand():
+    config = configs.load("PROTEINS", ["lr=5e-3", "clip=none", "hidden=64", "max_height = 3"], model="topk")
+    assert (config.lr, config.clip, config.hidden, config.max_height, config.model) == (
+        5e-3,
+        None,
+        64,
+        3,
+        "topk",
+    )
+    assert configs.load("PROTEINS", ["dropout=0"]).dropout == 0.0
+    assert configs.load("PROTEINS", ["multiset_gnn_layers=None"]).multiset_gnn_layers is None
+    assert configs.load("PROTEINS", ["self_loops=true"]).self_loops is True
+
+
+def test_a_file_of_settings(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("dataset: package.module:Class('a', name='b')\nlr: 1e-4\nmax_height: none\n")
+    config = configs.load(str(path))
+    assert (config.dataset, config.lr, config.max_height) == (
+        "package.module:Class('a', name='b')",
+        1e-4,
+        None,
+    )
+    path.write_text("hidden: 3\n")
+    with pytest.raises(ValueError, match="expected key: value lines with at least 'dataset'"):
+        configs.load(str(path))
+    path.write_text("dataset: x\nhiden: 3\n")
+    with pytest.raises(ValueError, match=r"settings: expected one of dataset, .*, got 'hiden'"):
+        configs.load(str(path))
