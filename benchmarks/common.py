@@ -99,6 +99,17 @@ def random_graph(num_nodes: int, undirected_edges: int, seed: int = 0) -> tuple[
 # ------------------------------------------------------------------------------------------------------------
 
 
+def elapsed(call: Callable[[], Any], device: torch.device) -> float:
+    """Seconds of one call, with the device synchronised."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
 def timed(
     methods: dict[str, Callable[[], Any]], device: torch.device, seconds: float = 1.0, most: int = 50
 ) -> dict[str, Timing]:
@@ -106,24 +117,14 @@ def timed(
 
     The methods take turns, so that a passing load on the machine meets them alike.
     """
-
-    def once(call: Callable[[], Any]) -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
-
-    runs = {name: [once(call)] for name, call in methods.items()}
+    runs = {name: [elapsed(call, device)] for name, call in methods.items()}
     repeats = {name: min(most, max(3, int(seconds / first))) for name, (first,) in runs.items()}
     slow = {name for name, (first,) in runs.items() if first > seconds}
     for turn in range(max(repeats.values())):
         for name, call in methods.items():
             if turn < repeats[name] and name not in slow:
                 call()  # the turn's own warm-up: caches and sleeping threads are as the one before left them
-                runs[name].append(once(call))
+                runs[name].append(elapsed(call, device))
 
     def summary(times: list[float]) -> Timing:
         measured = times[1:] or times  # the first call was the warm-up, unless it is all there is

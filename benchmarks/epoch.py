@@ -10,7 +10,6 @@ take turns. Before anything is timed, the gradients of a step are compared with 
 
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,16 +116,10 @@ def measure(dataset: str, root: Path, device: torch.device, repeats: int, thread
     replay = products.replay(device, run.dtype)
     replay()
 
-    def seconds(call: Callable[[], None]) -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
-
-    times = [(seconds(epoch), seconds(replay)) for _ in tqdm(range(repeats), desc=dataset, leave=False)]
+    times = [
+        (common.elapsed(epoch, device), common.elapsed(replay, device))
+        for _ in tqdm(range(repeats), desc=dataset, leave=False)
+    ]
     return {
         "dataset": dataset,
         "seconds": statistics.median(each[0] for each in times),
