@@ -481,7 +481,7 @@ def wait_for_epochs(path, number, process, deadline=300.0):
 
 
 def test_a_killed_command_goes_on(tmp_path):
-    settings = (*SETTINGS, "max_epochs=60", "patience=60", "warmup=5")
+    settings = (*SETTINGS, "max_epochs=40", "patience=40", "warmup=5")
     folder = tmp_path / "parts" / "Rings" / "gpn"
     command = arguments(RINGS, tmp_path / "parts", "--checkpoint-every", 0, settings=settings)
     process = synthetic.start(*command)
