@@ -28,6 +28,8 @@ from .data import Batch, Graphs, Split
 from .gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, Prediction
 
 MODELS = ("gpn", *BASELINES)
+# What picks the epoch that is reported, and whether it is to be high or low.
+SELECTIONS = {"loss": ("val_loss", -1), "metric": ("val", 1)}
 LEVEL_SETTINGS = (
     "hidden",
     "gnn_layers",
@@ -177,6 +179,8 @@ class Run:
     def __init__(self, config: Config, graphs: Graphs, fold: int, seed: int, place: Place) -> None:
         self.config, self.graphs, self.fold, self.seed, self.place = config, graphs, fold, seed, place
         self.rank, self.world = world()
+        if config.select not in SELECTIONS:
+            raise ValueError(f"select: expected {' or '.join(SELECTIONS)}, got {config.select!r}")
         if self.world > 1 and config.task == "node":
             raise ValueError(
                 "a node task has one graph, which one process trains on: start it without torchrun"
@@ -366,17 +370,8 @@ class Run:
 
     def compare(self, record: dict[str, Any]) -> None:
         """Takes note of the epoch if it is the best so far."""
-
-        def better() -> bool:
-            if not self.best:
-                return True
-            if self.config.select == "loss":
-                return record["val_loss"] < self.best["val_loss"]
-            if self.config.select == "metric":
-                return record["val"] > self.best["val"]
-            raise ValueError(f"select: expected loss or metric, got {self.config.select!r}")
-
-        if better():
+        what, sign = SELECTIONS[self.config.select]
+        if not self.best or math.isnan(self.best[what]) or sign * record[what] > sign * self.best[what]:
             keys = ("epoch", "val", "val_loss", "test", "test_loss", "height", "height_std")
             self.best = {key: record[key] for key in keys if key in record}
             if self.place.keep_model:

@@ -340,6 +340,12 @@ def scripted(monkeypatch, losses):
     monkeypatch.setattr(Run, "measure", measure)
 
 
+def test_a_first_loss_that_is_no_number_is_beaten(graphs, tmp_path, monkeypatch):
+    scripted(monkeypatch, [math.nan, 2.0, 1.0, math.nan, 3.0])
+    record, _ = trained(small(RINGS, max_epochs=5), graphs, tmp_path)
+    assert record["epoch"] == 3
+
+
 @pytest.mark.parametrize(
     ("losses", "best", "last"),
     [
