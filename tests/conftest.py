@@ -6,6 +6,7 @@ and never left out in silence.
 
 import pytest
 import torch
+from devices import why_no_cuda
 
 DEVICES = ("cpu", "cuda")
 
@@ -37,18 +38,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = [item for item in items if device_of(item) == wanted]
     config.hook.pytest_deselected(items=[item for item in items if device_of(item) != wanted])
     items[:] = kept
-
-
-def why_no_cuda() -> str | None:
-    """The reason why tests on CUDA cannot run here, or None."""
-    if torch.version.cuda is None:
-        return f"torch {torch.__version__} is a build without CUDA"
-    if not torch.cuda.is_available():
-        return "no GPU is available"
-    from gpn_ops import _library
-
-    status = _library.cuda_status()
-    return None if status.startswith("loaded") else f"CUDA library: {status}"
 
 
 @pytest.fixture

@@ -35,7 +35,8 @@ def run(*command: object, **environ: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, **environ},
-        cwd=Path(__file__).parent,  # not the root, where Python would prefer the checkout's package
+        # Not the root, where Python would prefer the checkout's package, nor where setuptools finds others.
+        cwd=Path(__file__).parent / "cpp",
     )
 
 

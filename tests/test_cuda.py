@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
-import conftest
 import graphs
 import pytest
 import torch
+from devices import why_no_cuda
 from torch import Tensor
 
 import gpn_ops
@@ -137,7 +137,7 @@ class StandIn(Cuda):
 def gpu(request: pytest.FixtureRequest) -> Cuda:
     if request.param == "stand-in":
         return StandIn()
-    if (reason := conftest.why_no_cuda()) is not None:
+    if (reason := why_no_cuda()) is not None:
         pytest.skip(reason)
     return Cuda()
 
