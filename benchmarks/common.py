@@ -218,11 +218,15 @@ def exponent(points: Sequence[tuple[float, float]]) -> float:
 def machine(device: torch.device) -> dict[str, Any]:
     """What a reader needs to place the figures."""
 
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(RESULTS.parent.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
     def commit() -> str:
-        command = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty", "--abbrev=12"]
-        return (
-            subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-        )
+        # Results and the pages made of them are what a benchmark writes, not what it ran.
+        written = (":!benchmarks/results", ":!docs", ":!README.md")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *written)
+        return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")

@@ -36,7 +36,7 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("script", ["parse.py", "memory.py", "time.py", "layer.py", "coarsen.py"])
+@pytest.mark.parametrize("script", ["parse.py", "memory.py", "time.py", "layer.py", "coarsen.py", "epoch.py"])
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_cuda_without_cuda_stops_at_once(script):
     done = run(BENCHMARKS / script, "--device", "cuda")
@@ -136,3 +136,31 @@ def test_baseline_covers_what_is_measured(guard):
 def test_committed_pages_are_what_the_results_say():
     done = run(BENCHMARKS / "report.py", "--check")
     assert done.returncode == 0, done.stderr
+
+
+def test_only_a_change_of_code_makes_a_commit_dirty(common, tmp_path, monkeypatch):
+    def git(*arguments):
+        author = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *author, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    code, result = (
+        tmp_path / "benchmarks" / "parse.py",
+        tmp_path / "benchmarks" / "results" / "parse_cpu.json",
+    )
+    result.parent.mkdir(parents=True)
+    for path in (code, result):
+        path.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    monkeypatch.setattr(common, "RESULTS", result.parent)
+
+    def commit():
+        return common.machine(CPU)["commit"]
+
+    clean = commit()
+    assert len(clean) == 12
+    result.write_text("2")
+    assert commit() == clean
+    code.write_text("2")
+    assert commit() == f"{clean}-dirty"
