@@ -94,6 +94,12 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def to_yaml(self) -> str:
+        """A line for every setting, as :func:`load` reads them."""
+        return "".join(
+            f"{key}: {'none' if value is None else value}\n" for key, value in self.to_dict().items()
+        )
+
 
 TYPES = typing.get_type_hints(Config)
 

@@ -220,8 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.show_settings:
-        for key, value in config.to_dict().items():
-            print(f"{key}: {'none' if value is None else value}")
+        print(config.to_yaml(), end="")
         return 0
 
     together = int(os.environ.get("WORLD_SIZE", "1"))
@@ -255,8 +254,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = run_folder(options.output, config)
     folder.mkdir(parents=True, exist_ok=True)
     if world()[0] == 0:
-        lines = [f"{key}: {'none' if value is None else value}" for key, value in config.to_dict().items()]
-        (folder / f"settings-{digest(config)}.yaml").write_text("\n".join(lines) + "\n")
+        (folder / f"settings-{digest(config)}.yaml").write_text(config.to_yaml())
     try:
         return _all_runs(config, options, device, folder)
     except KeyboardInterrupt:

@@ -213,10 +213,10 @@ class Run:
         return 1 if self.whole else math.ceil(self.split.train.numel() / self.config.batch_size)
 
     def forward(self, batch: Batch) -> Prediction:
-        return self.parallel(batch.x, batch.edge_index, batch.edge_attr, batch.batch, self.num_graphs(batch))
-
-    def num_graphs(self, batch: Batch) -> int:
-        return 1 if self.whole else batch.num_graphs
+        # In evaluation every process has its own number of batches, and there are no gradients to share.
+        model = self.parallel if self.model.training else self.model
+        num_graphs = 1 if self.whole else batch.num_graphs
+        return model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs)
 
     def train_epoch(self) -> dict[str, float]:
         """Trains on everything once; returns the mean loss, and mean and deviation of the trees' heights."""
@@ -228,8 +228,8 @@ class Run:
         total, count, heights = 0.0, 0, []
         if self.whole:
             node = self.split.train
-            prediction = self.step(self.whole, 0, num_labels(self.whole.y[node]), node)
-            total, count, heights = prediction[0], node.numel(), [prediction[1]]
+            total, height = self.step(self.whole, 0, node.numel(), node)
+            count, heights = node.numel(), [height]
         else:
             parts = list(order.split(config.batch_size))
             shares = [part[self.rank :: self.world] for part in parts]
@@ -276,34 +276,27 @@ class Run:
             # Every process has seen graphs of its own; what is saved are the running means of the first.
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, 0)
+        of_nodes = self.forward(self.whole).out.cpu() if self.whole else None
         record: dict[str, float] = {}
-        if self.whole:
-            out = self.forward(self.whole).out.cpu()
-            found = {
-                part: (out[index], self.whole.y.cpu()[index])
-                for part, index in (("val", self.split.val), ("test", self.split.test))
-            }
-        else:
-            found = {
-                part: self._predict(index)
-                for part, index in (("val", self.split.val), ("test", self.split.test))
-            }
-        for part, (out, y) in found.items():
+        for part, index in (("val", self.split.val), ("test", self.split.test)):
+            out = self._predict(index) if of_nodes is None else of_nodes[index]
+            y = self.graphs.y[index]
             record[f"{part}_loss"] = float(loss_sum(out, y)) / max(num_labels(y), 1)
             record[part] = metric(self.config.metric, out, y)
         return record
 
-    def _predict(self, index: Tensor) -> tuple[Tensor, Tensor]:
+    def _predict(self, index: Tensor) -> Tensor:
+        """What the model says of these graphs, each process of its share of them."""
         parts = list(index[self.rank :: self.world].split(self.config.batch_size))
         outs = [
-            self.model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, batch.num_graphs).out.cpu()
+            self.forward(batch).out.cpu()
             for batch in self.graphs.batches(parts, self.place.device, self.dtype)
         ]
         own = torch.cat(outs) if outs else torch.empty(0, self.graphs.out_channels, dtype=self.dtype)
         out = torch.empty(index.numel(), own.size(1), dtype=self.dtype)
         for rank, rows in enumerate(self._all(own)):
             out[rank :: self.world] = rows
-        return out, self.graphs.y[index]
+        return out
 
     def _all(self, tensor: Tensor) -> list[Tensor]:
         if self.world == 1:

@@ -146,15 +146,18 @@ def check_compiled(device, backend, pool):
 
 
 @pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("options", [{}, {"scorer_layers": 1}, {"weighted": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"scorer_layers": 1}, {"weighted": True}, {"recompute": False}], ids=str
+)
 def test_compiles_whole_and_once(device, options):
     check_compiled(device, "aot_eager", ParsePooling(8, **options).to(device))
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_dropout_compiles_and_follows_the_seed(device):
+@pytest.mark.parametrize("recompute", [True, False])
+def test_dropout_compiles_and_follows_the_seed(device, recompute):
     torch._dynamo.reset()
-    pool = ParsePooling(8, dropout=0.5, multiset_layers=2).to(device)
+    pool = ParsePooling(8, dropout=0.5, multiset_layers=2, recompute=recompute).to(device)
     compiled = torch.compile(pool, fullgraph=True, dynamic=True, backend="aot_eager")
     x, edge_index = ring_with_features()
     x, edge_index = x.to(device), edge_index.to(device)
@@ -168,9 +171,11 @@ def test_dropout_compiles_and_follows_the_seed(device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("multiset", ["deepsets", "mean", "max"])
-def test_compiles_on_inductor(device, multiset):
-    check_compiled(device, "inductor", ParsePooling(8, multiset=multiset).to(device))
+@pytest.mark.parametrize(
+    "options", [{"multiset": multiset} for multiset in ("deepsets", "mean", "max")] + [{"recompute": False}]
+)
+def test_compiles_on_inductor(device, options):
+    check_compiled(device, "inductor", ParsePooling(8, **options).to(device))
 
 
 def test_operators_are_well_defined(device):

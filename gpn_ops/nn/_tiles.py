@@ -45,7 +45,7 @@ def matmul_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
     return x.dtype
 
 
-class Dropout:
+class TileDropout:
     """Dropout that a tile can repeat: the same tile number gives the same draws."""
 
     def __init__(self, p: float, seed: Tensor | None, device: torch.device) -> None:
@@ -69,7 +69,7 @@ class Dropout:
 
 
 def draw_seed(p: float, training: bool) -> Tensor | None:
-    """A seed for :class:`Dropout` from torch's own generator; ``None`` where nothing is dropped.
+    """A seed for :class:`TileDropout` from torch's own generator; ``None`` where nothing is dropped.
 
     Always on the CPU, so that reading it waits for no device.
     """
@@ -146,7 +146,7 @@ class Hidden:
         norm: bool,
         product: torch.dtype,
         wide: torch.dtype,
-        dropout: Dropout,
+        dropout: TileDropout,
     ) -> None:
         step = 4 if norm else 2
         layers = [parameters[k : k + step] for k in range(0, len(parameters), step)]
@@ -207,7 +207,7 @@ class Residual:
     """
 
     def __init__(
-        self, parameters: list[Tensor], product: torch.dtype, wide: torch.dtype, dropout: Dropout
+        self, parameters: list[Tensor], product: torch.dtype, wide: torch.dtype, dropout: TileDropout
     ) -> None:
         self.wide = wide
         self.dropout = dropout

@@ -38,7 +38,11 @@ class Dropout(torch.nn.Module):
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """:class:`Dropout` as a function."""
-    return x * kept(x, p) if training and p > 0 else x
+    if not training or p == 0:
+        return x
+    if torch.compiler.is_compiling():  # The compiler has cheap random numbers of its own.
+        return torch.nn.functional.dropout(x, p)
+    return x * kept(x, p)
 
 
 def kept(x: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
@@ -47,9 +51,8 @@ def kept(x: Tensor, p: float, generator: torch.Generator | None = None) -> Tenso
         return torch.empty_like(x).bernoulli_(1 - p, generator=generator).mul_(scale_of_kept(x, p))
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
     lanes = words.view(torch.int16)[: x.numel()].view(x.shape)
-    # As int16 the lowest lane is -2^15. Where all are to be dropped, no int16 is below the threshold itself.
     dropped = round(p * _LANE)
-    if dropped == _LANE:
+    if dropped == _LANE:  # The threshold would be no int16.
         return torch.zeros_like(x)
     return (lanes >= dropped - _LANE // 2).to(x.dtype).mul_(scale_of_kept(x, p))
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from gpn_ops import ops
 
 from ._tiles import (
-    Dropout,
     Residual,
+    TileDropout,
     draw_seed,
     like_parameters,
     matmul_dtype,
@@ -160,7 +160,7 @@ def _parameters(lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm) -> list[Ten
 def _pass(
     x: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
 ) -> Residual:
-    return Residual(parameters, product, wide_dtype(x.dtype), Dropout(dropout, seed, x.device))
+    return Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed, x.device))
 
 
 @torch.library.custom_op("gpn::residual", mutates_args=())

@@ -8,8 +8,8 @@ from torch import Tensor
 from gpn_ops import ops
 
 from ._tiles import (
-    Dropout,
     Hidden,
+    TileDropout,
     draw_seed,
     like_parameters,
     matmul_dtype,
@@ -147,7 +147,7 @@ class _Pass:
         self, h: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
     ) -> None:
         self.wide = wide_dtype(h.dtype)
-        self.dropout = Dropout(dropout, seed, h.device)
+        self.dropout = TileDropout(dropout, seed, h.device)
         self.hidden = Hidden(parameters[:-2], True, product, self.wide, self.dropout)
         # Of the wide type: rounded to half precision, the scores of many edges would be equal.
         self.weight = parameters[-2].view(-1).to(self.wide)

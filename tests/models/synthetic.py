@@ -109,6 +109,23 @@ def environment(**variables):
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
 
 
+def arguments(dataset, folder, settings, *others):
+    """Those of a training command: one fold, one thread, with these settings, all files in one folder."""
+    fixed = [
+        "--folds",
+        "0",
+        "--threads",
+        "1",
+        "--quiet",
+        "--output",
+        str(folder),
+        "--data-cache",
+        str(folder),
+    ]
+    chosen = [part for setting in settings for part in ("--set", setting)]
+    return [dataset, *fixed, *chosen, *map(str, others)]
+
+
 def start(*arguments, launcher=(), **options):
     """Starts ``python -m models.train`` with these arguments; the output is text, in one stream."""
     command = [sys.executable, *launcher, "-m", "models.train", *map(str, arguments)]

@@ -31,19 +31,8 @@ PATIENCE = 600.0
 
 def arguments(dataset, folder, *others, **settings):
     settings = {"hidden": 6, "gnn_layers": 1, "lr": 0.01, "warmup": 0, "dropout": 0.0, **settings}
-    chosen = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    fixed = [
-        "--folds",
-        "0",
-        "--threads",
-        "1",
-        "--quiet",
-        "--output",
-        str(folder),
-        "--data-cache",
-        str(folder),
-    ]
-    return [dataset, *fixed, *chosen, *others]
+    chosen = [f"{key}={value}" for key, value in settings.items()]
+    return synthetic.arguments(dataset, folder, chosen, *others)
 
 
 def together(command):

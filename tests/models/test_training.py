@@ -42,20 +42,7 @@ def make_run(config, graphs, folder, fold=0, seed=0, **place):
 
 
 def arguments(dataset, folder, *others, settings=SETTINGS):
-    """Those of a training command that takes a second."""
-    chosen = [part for setting in settings for part in ("--set", setting)]
-    fixed = [
-        "--folds",
-        "0",
-        "--threads",
-        "1",
-        "--quiet",
-        "--output",
-        str(folder),
-        "--data-cache",
-        str(folder),
-    ]
-    return [dataset, *fixed, *chosen, *map(str, others)]
+    return synthetic.arguments(dataset, folder, settings, *others)
 
 
 def records(folder):
