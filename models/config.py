@@ -80,7 +80,7 @@ class Config:
     patience: int = 50
     """Epochs without a lower validation loss before training stops."""
     eval_every: int = 1
-    """Epochs between measurements."""
+    """Epochs between measurements, from the first epoch on; the last one is always measured."""
     metric: str = "accuracy"
     """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks."""
     select: str = "loss"

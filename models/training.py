@@ -342,7 +342,7 @@ class Run:
                     raise FloatingPointError(
                         f"{title}: the loss is {record['loss']} in epoch {record['epoch']}"
                     )
-                if self.epoch % config.eval_every == 0 or self.epoch == config.max_epochs:
+                if (self.epoch - 1) % config.eval_every == 0 or self.epoch == config.max_epochs:
                     record |= self.measure()
                     self.compare(record)
                 self.seconds += time.monotonic() - start
