@@ -26,7 +26,7 @@ from . import config as configs
 from . import data
 from .data import Graphs
 from .gpn import Prediction
-from .report import ORDER, index, read
+from .report import ORDER, index
 from .training import make_model, seed_everything
 
 if TYPE_CHECKING:
@@ -98,20 +98,16 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def find_logs(folder: Path) -> dict[str, list[Path]]:
-    """The logs of GPN's runs below a folder, by data set, except those of runs with changed settings."""
+    """The logs of GPN's runs below a folder, by data set, and by the digest of settings that are not the
+    preset's."""
     found: dict[str, list[Path]] = {}
-    for epochs in sorted(folder.rglob("gpn/epochs")):
-        last = {(record["seed"], record["fold"]): record for record in read(epochs.parent)}
-        changed = {
-            f"seed{seed}-fold{fold}"
-            for (seed, fold), record in last.items()
-            if set(record["changed"]) - {"task"}
-        }
-        logs = [path for path in sorted(epochs.glob("*.jsonl")) if path.stem not in changed]
-        logs = [path for path in logs if path.stat().st_size > 0]  # A run that has only begun has none.
-        if logs:
-            found.setdefault(epochs.parent.parent.name, []).extend(logs)
-    return dict(sorted(found.items(), key=lambda item: (index(ORDER, item[0]), item[0])))
+    for epochs in sorted(folder.rglob("epochs")):
+        model, _, digest = epochs.parent.name.partition("-")
+        logs = [path for path in sorted(epochs.glob("*.jsonl")) if path.stat().st_size > 0]
+        if model == "gpn" and logs:  # A run that has only begun has no lines yet.
+            dataset = epochs.parent.parent.name
+            found.setdefault(f"{dataset}, {digest}" if digest else dataset, []).extend(logs)
+    return dict(sorted(found.items(), key=lambda item: (index(ORDER, item[0].partition(",")[0]), item[0])))
 
 
 def draw_heights(logs: dict[str, list[Path]]) -> "Figure":

@@ -12,7 +12,8 @@ that come with the data. The figure of a run is the test result at the epoch of 
 
 Written to OUTPUT/<dataset>/<model>/ are runs.jsonl, a line for every finished run; epochs/, a line for every
 epoch of every run; checkpoints/, from which a run that was stopped goes on, to the same result, when the same
-command is given again. Runs that are finished with the same settings are not repeated.
+command is given again. Runs that are finished with the same settings are not repeated. Settings other than
+the preset's have a folder of their own, OUTPUT/<dataset>/<model>-<digest of the settings>/.
 `python -m models.report OUTPUT` makes tables of the results.
 
 Several processes train one model together, on one machine or more, under torchrun:
@@ -119,9 +120,20 @@ def parser() -> argparse.ArgumentParser:
     return manual
 
 
+def chosen(options: argparse.Namespace) -> configs.Config:
+    """The settings that the command line asks for."""
+    values = {} if options.model is None else {"model": options.model}
+    config = configs.load(options.dataset, options.set, **values)
+    if config.model not in MODELS:
+        raise ValueError(f"model: expected one of {', '.join(MODELS)}, got {config.model!r}")
+    return config
+
+
 def run_folder(output: Path, config: configs.Config) -> Path:
+    """Of a data set and a model; settings that differ from the preset have a folder of their own."""
     name = config.dataset.partition(":")[2].partition("(")[0] or config.dataset
-    return output / name / config.model
+    is_preset = not set(changed(config)) - {"task"}
+    return output / name / (config.model if is_preset else f"{config.model}-{digest(config)}")
 
 
 def finished(folder: Path, config: configs.Config) -> set[tuple[int, int]]:
@@ -211,11 +223,8 @@ def commit() -> str | None:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    values = {} if options.model is None else {"model": options.model}
     try:
-        config = configs.load(options.dataset, options.set, **values)
-        if config.model not in MODELS:
-            raise ValueError(f"model: expected one of {', '.join(MODELS)}, got {config.model!r}")
+        config = chosen(options)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

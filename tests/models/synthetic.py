@@ -10,6 +10,7 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from models import config as configs
+from models import train
 from models.training import Place, Run
 
 HERE = Path(__file__).parent
@@ -124,6 +125,12 @@ def arguments(dataset, folder, settings, *others):
     ]
     chosen = [part for setting in settings for part in ("--set", setting)]
     return [dataset, *fixed, *chosen, *map(str, others)]
+
+
+def folder_of(command):
+    """Where the training command writes to."""
+    options = train.parser().parse_args(list(map(str, command)))
+    return train.run_folder(options.output, train.chosen(options))
 
 
 def start(*arguments, launcher=(), **options):

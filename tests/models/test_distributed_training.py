@@ -44,8 +44,9 @@ def together(command):
         process.kill()
 
 
-def results(folder):
+def results(command):
     """The record of the run, its epochs, and the weights if they were kept."""
+    folder = synthetic.folder_of(command)
     (record,) = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
     epochs = [json.loads(line) for line in (folder / "epochs" / "seed0-fold0.jsonl").read_text().splitlines()]
     weights = folder / "weights" / "seed0-fold0.pt"
@@ -77,9 +78,10 @@ def test_two_processes_take_the_steps_of_one(tmp_path):
 
     out, code = together(command)
     assert code == 0, out
-    assert main([*arguments(dataset, tmp_path / "one", **settings), "--keep-model"]) == 0
-    (two, epochs_of_two, weights_of_two), (one, epochs_of_one, weights_of_one) = (
-        results(tmp_path / name / "Rings" / "gpn") for name in ("two", "one")
+    alone = [*arguments(dataset, tmp_path / "one", **settings), "--keep-model"]
+    assert main(alone) == 0
+    (two, epochs_of_two, weights_of_two), (one, epochs_of_one, weights_of_one) = map(
+        results, (command, alone)
     )
     assert (two["processes"], one["processes"]) == (2, 1)
     assert len(epochs_of_two) == len(epochs_of_one) == 5
@@ -122,7 +124,7 @@ def test_a_killed_worker_ends_the_command_which_then_goes_on(tmp_path, rank):
     }
     dataset = "synthetic:Rings(42)"
     command = [*arguments(dataset, tmp_path / "parts", **settings), "--checkpoint-every", "0"]
-    folder = tmp_path / "parts" / "Rings" / "gpn"
+    folder = synthetic.folder_of(command)
     epochs = folder / "epochs" / "seed0-fold0.jsonl"
     process = synthetic.start(*command, launcher=TORCHRUN)
     try:
@@ -144,8 +146,9 @@ def test_a_killed_worker_ends_the_command_which_then_goes_on(tmp_path, rank):
     assert (folder / "checkpoints" / "seed0-fold0.pt").exists()
 
     assert together(command)[1] == 0
-    assert together(arguments(dataset, tmp_path / "whole", **settings))[1] == 0
-    parts, whole = results(folder), results(tmp_path / "whole" / "Rings" / "gpn")
+    uninterrupted = arguments(dataset, tmp_path / "whole", **settings)
+    assert together(uninterrupted)[1] == 0
+    parts, whole = results(command), results(uninterrupted)
     for key in ("val", "val_loss", "test", "test_loss", "height", "epoch", "epochs"):
         assert parts[0][key] == whole[0][key], key
     assert parts[1] == whole[1]
@@ -156,9 +159,10 @@ def test_kept_weights_of_molecules_give_the_recorded_result(tmp_path):
     """Their running means are those that validation and test were measured with, in all processes."""
     dataset = "synthetic:Molecules(60)"
     settings = {"task": "molecule", "metric": "auc", "encoder_layers": 2, "max_epochs": 3, "batch_size": 8}
-    out, code = together([*arguments(dataset, tmp_path, **settings), "--keep-model"])
+    command = [*arguments(dataset, tmp_path, **settings), "--keep-model"]
+    out, code = together(command)
     assert code == 0, out
-    record, epochs, weights = results(tmp_path / "Molecules" / "gpn")
+    record, epochs, weights = results(command)
     assert all(math.isfinite(line["loss"]) for line in epochs)
     config = configs.load(
         dataset, [f"{key}={value}" for key, value in settings.items()], hidden=6, gnn_layers=1

@@ -30,11 +30,6 @@ def log(path, heights, deviations=None, losses=None):
     return path
 
 
-def run(seed, fold, **changed):
-    needed = dict.fromkeys(("metric", "test", "epochs", "seconds", "digest"), 1)
-    return {"dataset": "PROTEINS", "model": "gpn", "seed": seed, "fold": fold, "changed": changed, **needed}
-
-
 # ------------------------------------------------------------------------------------------------------------
 # Heights
 # ------------------------------------------------------------------------------------------------------------
@@ -78,21 +73,24 @@ def test_logs_without_heights(tmp_path):
         draw.read_heights([path])
 
 
-def test_logs_of_changed_settings_are_left_out(tmp_path):
-    folder = tmp_path / "PROTEINS" / "gpn"
-    kept = [log(folder / "epochs" / f"seed0-fold{fold}.jsonl", [1.0]) for fold in (0, 1)]
-    log(folder / "epochs" / "seed1-fold0.jsonl", [1.0])
-    # Fold 1 was run again with the preset; seed 1 last with another setting.
-    runs = [run(0, 0), run(0, 1, conv="gat"), run(0, 1), run(1, 0), run(1, 0, hidden=3)]
-    (folder / "runs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in runs))
-    log(tmp_path / "PROTEINS" / "gcn" / "epochs" / "seed0-fold0.jsonl", [1.0])
-    running = log(tmp_path / "Cora" / "gpn" / "epochs" / "seed0-fold0.jsonl", [1.0])
+def test_every_data_set_and_settings_have_a_panel(tmp_path):
+    def logs(path, folds=1):
+        return [log(tmp_path / path / "epochs" / f"seed0-fold{fold}.jsonl", [1.0]) for fold in range(folds)]
+
+    expected = {
+        "PROTEINS": logs("PROTEINS/gpn", 2),
+        "PROTEINS, 0123456789ab": logs("PROTEINS/gpn-0123456789ab"),
+        "Cora": logs("more/Cora/gpn"),
+        "Mine": logs("Mine/gpn"),
+    }
+    logs("PROTEINS/gcn")
+    logs("Cora/gcn-0123456789ab")
     begun = tmp_path / "NCI1" / "gpn" / "epochs" / "seed0-fold0.jsonl"
     begun.parent.mkdir(parents=True)
     begun.touch()
     found = draw.find_logs(tmp_path)
-    assert found == {"PROTEINS": kept, "Cora": [running]}
-    assert list(found) == ["PROTEINS", "Cora"]
+    assert found == expected
+    assert list(found) == list(expected)
 
 
 def test_drawn_heights(tmp_path):
