@@ -103,8 +103,9 @@ def find_logs(folder: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for epochs in sorted(folder.rglob("epochs")):
         model, _, digest = epochs.parent.name.partition("-")
+        # A run that has only begun has no lines yet.
         logs = [path for path in sorted(epochs.glob("*.jsonl")) if path.stat().st_size > 0]
-        if model == "gpn" and logs:  # A run that has only begun has no lines yet.
+        if model == "gpn" and logs:
             dataset = epochs.parent.parent.name
             found.setdefault(f"{dataset}, {digest}" if digest else dataset, []).extend(logs)
     return dict(sorted(found.items(), key=lambda item: (index(ORDER, item[0].partition(",")[0]), item[0])))
