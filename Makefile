@@ -146,7 +146,7 @@ wheel: .venv/.ready
 test-torch-2.10: wheel .venv-torch-2.10/.ready
 	@echo "== test: the wheel, beside torch 2.10"
 	@.venv-torch-2.10/bin/python -m pip -qq --no-input install --force-reinstall --no-deps dist/*.whl
-	@.venv-torch-2.10/bin/python -m pip -qq --no-input install "$$(ls dist/*.whl)[test,pyg]"
+	@.venv-torch-2.10/bin/python -m pip -qq --no-input install "$$(ls dist/*.whl)[models,pyg,test]"
 	@GPN_OPS_TEST_INSTALLED=1 .venv-torch-2.10/bin/pytest -q --pyargs tests gpn_ops
 
 # ------------------------------------------------------------------------------------------- the rest

@@ -154,7 +154,11 @@ def fit(
 
 
 def versions() -> dict[str, str]:
-    packages = {name: importlib.metadata.version(name) for name in ("torch", "torch_geometric")}
+    # torch's own word for itself: in the metadata a CUDA build looks like any other.
+    packages = {
+        "torch": str(torch.__version__),
+        "torch_geometric": importlib.metadata.version("torch_geometric"),
+    }
     try:
         packages["gpn_ops"] = importlib.metadata.version("gpn_ops")
     except importlib.metadata.PackageNotFoundError:

@@ -3,9 +3,12 @@
 import json
 
 import pytest
-import yaml
 
+pytest.importorskip("yaml", reason="models needs pyyaml")
 pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
+pytest.importorskip("tqdm", reason="models needs tqdm")
+
+import yaml
 
 from models import config, report
 from models.training import digest
