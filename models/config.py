@@ -42,6 +42,9 @@ class Config:
     encoder_layers: int = 5
     """Bond-aware convolutions (molecules)."""
     dropout: float = 0.0
+    input_dropout: float = 0.0
+    """The share of the input features that a training pass leaves out (graph and node tasks); the paper has
+    none."""
     drop_edge: float = 0.0
     """The share of undirected edges that a training pass leaves out of parsing."""
     self_loops: bool = False
@@ -101,6 +104,8 @@ class Config:
         )
 
 
+# Settings that runs on disk may not know of: with these values they are as if they were not there.
+ADDED = {"input_dropout": 0.0}
 TYPES = typing.get_type_hints(Config)
 
 
@@ -148,8 +153,13 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"dataset: there is no file {path}")
     settings = yaml.safe_load(path.read_text())
-    if not isinstance(settings, dict) or "dataset" not in settings:
-        raise ValueError(f"{path}: expected key: value lines with at least 'dataset'")
+    if not isinstance(settings, dict) or "dataset" not in settings and "base" not in settings:
+        raise ValueError(f"{path}: expected key: value lines with at least 'dataset' or 'base'")
+    if "base" in settings:
+        base = str(settings.pop("base"))
+        if base not in presets():
+            raise ValueError(f"{path}: base: expected one of {', '.join(presets())}, got {base!r}")
+        settings = {**_read(PRESETS / f"{base}.yaml"), **settings}
     return settings
 
 

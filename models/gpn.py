@@ -81,8 +81,9 @@ class GraphClassifier(nn.Module):
         out_channels: The number of classes.
         hidden: Size of all hidden features.
         mlp_layers: The number of layers of the input and of the output MLP.
-        dropout: Dropout probability everywhere.
+        dropout: Dropout probability in all blocks.
         act_last: Whether ReLU and dropout follow the last layer of a block.
+        input_dropout: Dropout probability of the input features.
         readout: How the nodes left become the vector of the graph: ``sum``, ``mean`` or ``max``.
         levels: Further settings of :func:`hierarchy`.
     """
@@ -96,10 +97,12 @@ class GraphClassifier(nn.Module):
         mlp_layers: int,
         dropout: float,
         act_last: bool,
+        input_dropout: float = 0.0,
         readout: str = "sum",
         **levels,
     ) -> None:
         super().__init__()
+        self.input_dropout = Dropout(input_dropout)
         self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last)
         self.levels = hierarchy(hidden, dropout=dropout, act_last=act_last, readout=readout, **levels)
         self.head = MLP(hidden, hidden, out_channels, mlp_layers, dropout)
@@ -112,7 +115,8 @@ class GraphClassifier(nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Prediction:
-        out, tree = self.levels(self.encoder(x), edge_index, batch=batch, batch_size=batch_size)
+        x = self.encoder(self.input_dropout(x))
+        out, tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size)
         return Prediction(self.head(out), tree.height, tree=tree)
 
 
@@ -136,9 +140,11 @@ class NodeClassifier(nn.Module):
         act_last: bool,
         decoder_layers: int,
         conv: str,
+        input_dropout: float = 0.0,
         **levels,
     ) -> None:
         super().__init__()
+        self.input_dropout = Dropout(input_dropout)
         self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last)
         self.levels = hierarchy(
             hidden, dropout=dropout, act_last=act_last, conv=conv, readout="sum", **levels
@@ -154,7 +160,7 @@ class NodeClassifier(nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Prediction:
-        x = self.encoder(x)
+        x = self.encoder(self.input_dropout(x))
         tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size).tree
         return Prediction(self.head(tree.decode(x, self.decode)), tree.height, tree=tree)
 

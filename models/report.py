@@ -266,6 +266,15 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
+def _reached(group: Group, result: Summary, paper: dict[str, dict[str, Figure]]) -> list[str]:
+    """What GPN's mean has to be to reach the paper's, and whether it does."""
+    limit = needed(group, result, paper.get(group.model, {}).get(group.dataset))
+    if group.model != "gpn" or limit is None:
+        return ["", ""]
+    reached = "yes" if result.mean >= limit - 1e-9 else "no"
+    return [_number(limit), reached + ("" if result.complete else ", so far")]
+
+
 def main_tables(members: list[Group], paper: dict[str, dict[str, Figure]]) -> list[str]:
     """The paper's table of a task, and what there is to say about every cell."""
     models = sorted({group.model for group in members}, key=lambda model: (index([*NAMES], model), model))
@@ -274,18 +283,12 @@ def main_tables(members: list[Group], paper: dict[str, dict[str, Figure]]) -> li
     node = members[0].task == "node"
     for group in members:
         result = summary(group)
-        limit = needed(group, result, paper.get(group.model, {}).get(group.dataset))
-        reached = ""
-        if group.model == "gpn" and limit is not None:
-            reached = "yes" if result.mean >= limit - 1e-9 else "no"
-            reached += "" if result.complete else ", so far"
         rows.append(
             [
                 group.name,
                 NAMES.get(group.model, group.model),
                 *([_number(result.error)] if node else []),
-                _number(limit if reached else None),
-                reached,
+                *_reached(group, result, paper),
                 *_costs(result),
             ]
         )
@@ -307,18 +310,19 @@ def ablation_table(members: list[Group], original: list[Group], paper: dict[str,
     return matrix("settings", both, rows, "changed", figures)
 
 
-def other_table(members: list[Group]) -> str:
-    """A row for each group with settings of its own."""
+def other_table(members: list[Group], paper: dict[str, dict[str, Figure]] | None = None) -> str:
+    """A row for each group with settings of its own; with ``paper``, set against the paper's figures."""
     rows = []
     for group in members:
         result = summary(group)
         changed = f"`{group.changed}`" if group.changed else "none"
         if group.stale:
             changed += f" (another version of the preset, {group.records[0]['digest']})"
-        rows.append(
-            [group.name, NAMES.get(group.model, group.model), changed, result.cell(), *_costs(result)]
-        )
-    return table(["data set", "method", "changed settings", "result", *COSTS], rows)
+        method = NAMES.get(group.model, group.model)
+        reached = [] if paper is None else _reached(group, result, paper)
+        rows.append([group.name, method, changed, result.cell(), *reached, *_costs(result)])
+    reached = [] if paper is None else ["needed", "reached"]
+    return table(["data set", "method", "changed settings", "result", *reached, *COSTS], rows)
 
 
 def runs_table(everything: list[Group]) -> str:
@@ -372,7 +376,7 @@ def report(records: list[Record], with_runs: bool = False) -> str:
     if ablation:
         sections += ["## Ablation", ablation_table(ablation, plain, paper), other_table(ablation)]
     if other:
-        sections += ["## Other settings", other_table(other)]
+        sections += ["## Other settings", other_table(other, paper["methods"])]
     sections += ["## Commands", commands(everything)]
     if with_runs:
         sections += ["## Runs", runs_table(everything)]

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from .baselines import BASELINES, GraphBaseline
-from .config import Config
+from .config import ADDED, Config
 from .data import Batch, Graphs, Split
 from .gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, Prediction
 
@@ -74,12 +74,13 @@ def make_model(config: Config, graphs: Graphs) -> nn.Module:
             max_nodes=math.ceil(graphs.x.size(0) / max(graphs.num_graphs, 1)),
         )
     common: dict[str, Any] = {key: getattr(config, key) for key in LEVEL_SETTINGS}
-    if config.task == "node":
-        return NodeClassifier(in_channels, out_channels, decoder_layers=config.decoder_layers, **common)
     if config.task == "molecule":
         return MoleculeClassifier(
             graphs.x_sizes, graphs.edge_sizes, out_channels, encoder_layers=config.encoder_layers, **common
         )
+    common["input_dropout"] = config.input_dropout
+    if config.task == "node":
+        return NodeClassifier(in_channels, out_channels, decoder_layers=config.decoder_layers, **common)
     return GraphClassifier(in_channels, out_channels, readout=config.readout, **common)
 
 
@@ -146,8 +147,13 @@ class Place:
 
 
 def digest(config: Config) -> str:
-    """A short name of the settings: runs of different settings do not mix."""
-    text = json.dumps(config.to_dict(), sort_keys=True)
+    """A short name of the settings: runs of different settings do not mix. A setting that was added later
+    does not rename the runs from before."""
+    settings = config.to_dict()
+    for key, value in ADDED.items():
+        if settings[key] == value:
+            del settings[key]
+    text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -15,7 +15,7 @@ PAPER = ROOT.parent / "shared" / "paper" / "SETTINGS.md"
 @pytest.mark.parametrize("name", configs.presets())
 def test_every_preset_loads(name):
     config = configs.load(name)
-    assert config.dataset == name
+    assert config.dataset == name.removesuffix("-tuned")
     assert configs.load(name.lower()) == config
 
 
@@ -94,7 +94,12 @@ def test_a_file_of_settings(tmp_path):
         None,
     )
     path.write_text("hidden: 3\n")
-    with pytest.raises(ValueError, match="expected key: value lines with at least 'dataset'"):
+    with pytest.raises(ValueError, match="expected key: value lines with at least 'dataset' or 'base'"):
+        configs.load(str(path))
+    path.write_text("base: CiteSeer\nhidden: 3\n")
+    assert configs.load(str(path)) == configs.load("CiteSeer", ["hidden=3"])
+    path.write_text("base: Citeseer\n")
+    with pytest.raises(ValueError, match=r"mine\.yaml: base: expected one of .*, got 'Citeseer'"):
         configs.load(str(path))
     path.write_text("dataset: x\nhiden: 3\n")
     with pytest.raises(ValueError, match=r"settings: expected one of dataset, .*, got 'hiden'"):

@@ -256,6 +256,19 @@ def test_dropout_acts_in_training_only(kind):
     assert not torch.equal(call(model, *items).out, call(model, *items).out)
 
 
+@pytest.mark.parametrize("kind", [GraphClassifier, NodeClassifier], ids=["graph", "node"])
+def test_input_dropout_acts_on_the_features_in_training_only(kind):
+    model, items = make(kind, input_dropout=0.5), data()
+    seen = []
+    model.encoder.register_forward_hook(lambda _, given, out: seen.append(given[0]))
+    assert torch.equal(call(model, *items).out, call(make(kind), *items).out)
+    call(model.train(), *items)
+    whole, thinned = seen
+    kept = thinned != 0
+    assert 0.3 < kept.double().mean() < 0.7
+    assert torch.equal(thinned[kept], 2 * whole[kept])
+
+
 def test_batch_norm_is_that_of_all_atoms_of_the_batch():
     model, items = make(MoleculeClassifier).train(), data(molecules=True)
     seen = []

@@ -235,9 +235,10 @@ def test_changed_settings_have_a_table_of_their_own():
     ]
     text = report.report(records)
     (mine,) = rows(text, "PROTEINS", "GPN", "`hidden=64, clip=none`")
-    assert mine[3:] == ["60.00 ± 0.00 over folds (10)", "90", "30", "3.00"]
+    assert mine[3:] == ["60.00 ± 0.00 over folds (10)", "74.88", "no", "90", "30", "3.00"]
     (baseline,) = rows(text, "PROTEINS", "GCN", "`conv=gat`")
     assert "9 of 10 folds" in baseline[3]
+    assert baseline[4:6] == ["", ""]
     assert "## Ablation" not in text
 
 

@@ -456,6 +456,14 @@ def test_other_settings_do_not_mix(graphs, tmp_path):
     assert trained(other, graphs, tmp_path / "both") == wholes[1]
 
 
+def test_settings_of_later_do_not_rename_earlier_runs():
+    for key, value in configs.ADDED.items():
+        assert configs.Config("x", **{key: value}) == configs.Config("x")
+    assert digest(configs.Config("x", input_dropout=0.5)) != digest(configs.Config("x"))
+    # The name that runs of this preset had before there was any such setting.
+    assert digest(configs.load("NCI1")) == "635b9dd5fe4c"
+
+
 def test_weights_are_complete_though_they_were_not_kept_from_the_start(graphs, tmp_path, monkeypatch):
     config = small(RINGS, max_epochs=3)
     scripted(monkeypatch, [1, 2, 3])
