@@ -153,7 +153,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"dataset: there is no file {path}")
     settings = yaml.safe_load(path.read_text())
-    if not isinstance(settings, dict) or "dataset" not in settings and "base" not in settings:
+    if not isinstance(settings, dict) or ("dataset" not in settings and "base" not in settings):
         raise ValueError(f"{path}: expected key: value lines with at least 'dataset' or 'base'")
     if "base" in settings:
         base = str(settings.pop("base"))
