@@ -67,6 +67,8 @@ class Config:
     """The largest number of levels."""
     recompute: bool = False
     """Whether backward computes anew what the MLPs of pooling gave: slower, in less memory."""
+    directed_scores: bool = False
+    """Whether the two directions of an edge are scored apart in training, as in the authors' code."""
     num_levels: int = 3
     """Pooling levels (baselines)."""
     ratio: float = 0.5
@@ -105,7 +107,7 @@ class Config:
 
 
 # Settings that runs on disk may not know of: with these values they are as if they were not there.
-ADDED = {"input_dropout": 0.0}
+ADDED = {"input_dropout": 0.0, "directed_scores": False}
 TYPES = typing.get_type_hints(Config)
 
 

@@ -43,6 +43,7 @@ def hierarchy(
     weighted: bool,
     max_height: int | None,
     recompute: bool,
+    directed_scores: bool,
     readout: str,
 ) -> ParseHierarchy:
     """The recurrent part of all models: the same weights at every level.
@@ -65,6 +66,7 @@ def hierarchy(
         self_loops=self_loops,
         weighted=weighted,
         recompute=recompute,
+        directed_scores=directed_scores,
     )
     multiset_gnn: nn.Module | None = None
     if multiset_gnn_layers is not None:

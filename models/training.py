@@ -46,6 +46,7 @@ LEVEL_SETTINGS = (
     "weighted",
     "max_height",
     "recompute",
+    "directed_scores",
 )
 
 

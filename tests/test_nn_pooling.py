@@ -262,6 +262,28 @@ def test_drop_edge_is_for_training_only():
     assert torch.equal(dropping(x, edge_index).cluster, plain(x, edge_index).cluster)
 
 
+@pytest.mark.parametrize("recompute", [True, False])
+def test_directed_scores_differ_by_dropout_and_in_training_only(device, recompute):
+    edge_index, x = simple_graph(30, 90, device=device), features(30, device=device)
+    order = {tuple(edge): k for k, edge in enumerate(edge_index.t().tolist())}
+    reverse = [order[j, i] for i, j in order]
+
+    def scores(directed, dropout, training):
+        pool = layer(
+            device, scorer_layers=2, dropout=dropout, directed_scores=directed, recompute=recompute
+        ).train(training)
+        parsed = pool.select.parse(x, edge_index.to(torch.int32))
+        assert torch.equal(parsed.cluster, gpn_ops.parse(edge_index, parsed.scores, 30))
+        return parsed.scores
+
+    apart = scores(True, 0.5, True)
+    assert bool((apart != apart[reverse]).any())
+    once = scores(False, 0.5, True)
+    assert torch.equal(once, once[reverse])
+    assert torch.equal(scores(True, 0.5, False), scores(False, 0.5, False))
+    torch.testing.assert_close(scores(True, 0.0, True), scores(False, 0.0, True), atol=1e-14, rtol=0)
+
+
 def test_all_edges_dropped():
     out = layer(drop_edge=1.0)(features(5), graphs.ring(5))
     assert out.cluster.tolist() == [0, 1, 2, 3, 4]

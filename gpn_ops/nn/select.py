@@ -37,6 +37,9 @@ class SelectParse(Select):
         self_loops (bool, optional): If :obj:`True`, a self-loop is added to every node that has none, and
             competes: a node that scores highest with itself chooses no neighbour. (default: :obj:`False`)
         recompute (bool, optional): As in :class:`EdgeScorer`. (default: :obj:`True`)
+        directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
+            training, so that dropout in the scorer makes them differ, as in the code of the paper. Takes
+            twice the time; without dropout there is nothing to it. (default: :obj:`False`)
 
     Example:
         >>> import torch
@@ -53,10 +56,12 @@ class SelectParse(Select):
         dropout: float = 0.0,
         self_loops: bool = False,
         recompute: bool = True,
+        directed_scores: bool = False,
     ) -> None:
         super().__init__()
         self.in_channels = in_channels
         self.self_loops = self_loops
+        self.directed_scores = directed_scores
         self.scorer = EdgeScorer(in_channels, num_layers, dropout, recompute)
 
     def reset_parameters(self) -> None:
@@ -107,7 +112,10 @@ class SelectParse(Select):
             pairs = pairs[:, keep_pair]
             slot = (keep_pair.cumsum(0) - 1).index_select(0, slot)
 
-        scores = ops.lift(self.scorer.score_pairs(x, pairs), slot)
+        if self.directed_scores and self.training:
+            scores = self.scorer.score_pairs(x, edge_index.to(torch.int64))
+        else:
+            scores = ops.lift(self.scorer.score_pairs(x, pairs), slot)
         return Parsed(ops.parse(edge_index, scores, x.size(0)), edge_index, scores, kept)
 
     def __repr__(self) -> str:

@@ -70,6 +70,14 @@ def test_presets_are_the_papers():
         assert found == expected, name
 
 
+@pytest.mark.parametrize("name", [name for name in configs.presets() if name.endswith("-tuned")])
+def test_tuned_presets_are_the_papers_but_for_training(name):
+    tuned, paper = configs.load(name).to_dict(), configs.load(name.removesuffix("-tuned")).to_dict()
+    changed = {key for key in paper if tuned[key] != paper[key]}
+    assert changed
+    assert changed <= {"input_dropout", "warmup", "eval_every", "patience"}
+
+
 def test_settings_by_hand():
     config = configs.load("PROTEINS", ["lr=5e-3", "clip=none", "hidden=64", "max_height = 3"], model="topk")
     assert (config.lr, config.clip, config.hidden, config.max_height, config.model) == (

@@ -33,6 +33,7 @@ LEVELS = {
     "weighted": False,
     "max_height": None,
     "recompute": False,
+    "directed_scores": False,
 }
 OWN = {
     GraphClassifier: {"readout": "sum"},
@@ -297,9 +298,11 @@ def test_molecules_need_bonds():
 def test_settings_reach_the_pooling_layer():
     levels = {key: value for key, value in LEVELS.items() if key not in ("hidden", "mlp_layers")}
     levels |= {"drop_edge": 0.3, "dropout": 0.2, "self_loops": True, "deepsets_layers": 3, "recompute": True}
+    levels |= {"directed_scores": True}
     pool = hierarchy(HIDDEN, readout="sum", **levels).pool
     assert isinstance(pool, ParsePooling)
     assert (pool.drop_edge, pool.select.self_loops, pool.select.scorer.num_layers) == (0.3, True, 2)
     assert (pool.multiset.num_layers, pool.multiset.dropout, pool.select.scorer.dropout) == (3, 0.2, 0.2)
     assert pool.multiset.recompute
     assert pool.select.scorer.recompute
+    assert pool.select.directed_scores
