@@ -284,6 +284,26 @@ def test_directed_scores_differ_by_dropout_and_in_training_only(device, recomput
     torch.testing.assert_close(scores(True, 0.0, True), scores(False, 0.0, True), atol=1e-14, rtol=0)
 
 
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("scorer_layers", [1, 2, 3])
+def test_directed_scores_without_dropout_have_the_same_gradients(device, scorer_layers, recompute):
+    edge_index, x = simple_graph(30, 90, device=device), features(30, device=device).requires_grad_()
+    grads = []
+    for directed in (False, True):
+        pool = layer(
+            device,
+            scorer_layers=scorer_layers,
+            directed_scores=directed,
+            recompute=recompute,
+            self_loops=True,
+        )
+        loss = pool(x, edge_index).x.sin().sum()
+        grads.append(torch.autograd.grad(loss, [x, *pool.parameters()]))
+    for once, apart in zip(*grads, strict=True):
+        assert bool(once.abs().max() > 0)
+        torch.testing.assert_close(apart, once, atol=1e-12, rtol=0)
+
+
 def test_all_edges_dropped():
     out = layer(drop_edge=1.0)(features(5), graphs.ring(5))
     assert out.cluster.tolist() == [0, 1, 2, 3, 4]
