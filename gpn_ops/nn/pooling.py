@@ -86,8 +86,8 @@ class ParsePooling(torch.nn.Module):
             being computed anew. A training step is faster, and takes memory for several rows of features per
             node and edge: right where graphs are small. (default: :obj:`True`)
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
-            training, so that dropout in the scorer makes them differ, as in the code of the paper. Takes
-            twice the time in the scorer. (default: :obj:`False`)
+            training, so that dropout in the scorer makes them differ, as in the code of the paper. The
+            scorer has twice as many rows then. (default: :obj:`False`)
 
     Example:
         >>> import torch

@@ -38,8 +38,8 @@ class SelectParse(Select):
             competes: a node that scores highest with itself chooses no neighbour. (default: :obj:`False`)
         recompute (bool, optional): As in :class:`EdgeScorer`. (default: :obj:`True`)
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
-            training, so that dropout in the scorer makes them differ, as in the code of the paper. Takes
-            twice the time; without dropout there is nothing to it. (default: :obj:`False`)
+            training, so that dropout in the scorer makes them differ, as in the code of the paper. The
+            scorer has twice as many rows then. (default: :obj:`False`)
 
     Example:
         >>> import torch
