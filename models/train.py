@@ -12,8 +12,9 @@ that come with the data. The figure of a run is the test result at the epoch of 
 
 Written to OUTPUT/<dataset>/<model>/ are runs.jsonl, a line for every finished run; epochs/, a line for every
 epoch of every run; checkpoints/, from which a run that was stopped goes on, to the same result, when the same
-command is given again. Runs that are finished with the same settings are not repeated. Settings other than
-the preset's have a folder of their own, OUTPUT/<dataset>/<model>-<digest of the settings>/.
+command is given again. Runs that are finished with the same settings are not repeated, and those that another
+process is at are left to it: the same command, given in two places, shares the work. Settings other than the
+preset's have a folder of their own, OUTPUT/<dataset>/<model>-<digest of the settings>/.
 `python -m models.report OUTPUT` makes tables of the results.
 
 Several processes train one model together, on one machine or more, under torchrun:
@@ -24,7 +25,9 @@ The batch of the settings is then that of all processes together.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import multiprocessing
 import os
 import platform
@@ -34,6 +37,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -164,10 +168,35 @@ def load(config: configs.Config, options: argparse.Namespace) -> data.Graphs:
     return _graphs[key]
 
 
+@contextlib.contextmanager
+def claimed(config: configs.Config, fold: int, seed: int, place: Place) -> Iterator[bool]:
+    """Whether a run is to be made here: it is not if it is finished, or if another process is at it."""
+    with contextlib.ExitStack() as opened:
+        held, here = False, [True]
+        lock = place.file("checkpoints", fold, seed).with_suffix(".lock")
+        if world()[0] == 0:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(opened.enter_context(lock.open("w")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = True
+            here = [held and (seed, fold) not in finished(place.folder, config)]
+        if world()[1] > 1:
+            dist.broadcast_object_list(here, 0)
+        yield here[0]
+        if held:  # The run is finished, and who finds no lock finds its result. After an error the lock stays.
+            lock.unlink(missing_ok=True)
+
+
 def one_run(
     config: configs.Config, fold: int, seed: int, place: Place, options: argparse.Namespace
+) -> dict[str, Any] | None:
+    """Trains one model, and appends the record of the run to runs.jsonl; nothing if another process does."""
+    with claimed(config, fold, seed, place) as here:
+        return _trained(config, fold, seed, place, options) if here else None
+
+
+def _trained(
+    config: configs.Config, fold: int, seed: int, place: Place, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Trains one model, and appends the record of the run to runs.jsonl."""
     prepare(place.device, options.threads)
     run = Run(config, load(config, options), fold, seed, place)
     record = run.train()
@@ -290,10 +319,11 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
     def place(position: int) -> Place:
         return Place(folder, device, options.checkpoint_every, position, options.quiet, options.keep_model)
 
-    start, failures = time.monotonic(), 0
+    start, failures, elsewhere = time.monotonic(), 0, 0
     if options.jobs == 1:
         for seed, fold in runs:
             record = one_run(config, fold, seed, place(0), options)
+            elsewhere += record is None
             _tell(record, options)
     else:
         context = multiprocessing.get_context("spawn")
@@ -309,7 +339,9 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
                 for future in as_completed(futures):
                     seed, fold = futures[future]
                     try:
-                        _tell(future.result(), options)
+                        record = future.result()
+                        elsewhere += record is None
+                        _tell(record, options)
                     except Exception as error:
                         failures += 1
                         print(f"error: seed {seed} fold {fold}: {error}", file=sys.stderr)
@@ -321,7 +353,10 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
                 raise
     if world()[0] == 0:
         spent = time.monotonic() - start
-        print(f"{len(runs) - failures} runs in {spent:.0f} s on {platform.machine()}, results in {folder}")
+        made = len(runs) - failures - elsewhere
+        print(f"{made} runs in {spent:.0f} s on {platform.machine()}, results in {folder}")
+        if elsewhere:
+            print(f"{elsewhere} of {len(wanted)} runs were left to other processes, which had begun or finished them")
         if failures:
             print(f"error: {failures} runs failed; the same command tries them again", file=sys.stderr)
     return 1 if failures else 0
@@ -334,7 +369,7 @@ def _start_worker(positions: Any) -> None:
 
 def _in_worker(
     config: configs.Config, fold: int, seed: int, place: Place, options: argparse.Namespace
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     place.bar_position = _position + 1
     try:
         return one_run(config, fold, seed, place, options)
@@ -342,8 +377,8 @@ def _in_worker(
         raise RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}") from None
 
 
-def _tell(record: dict[str, Any], options: argparse.Namespace) -> None:
-    if world()[0] == 0 and not options.quiet:
+def _tell(record: dict[str, Any] | None, options: argparse.Namespace) -> None:
+    if record is not None and world()[0] == 0 and not options.quiet:
         height = f", height {record['height']:.1f}" if "height" in record else ""
         print(
             f"seed {record['seed']} fold {record['fold']}: test {record['metric']} {record['test']:.2f} "

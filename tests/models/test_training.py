@@ -2,6 +2,7 @@
 not been."""
 
 import copy
+import fcntl
 import json
 import math
 import os
@@ -519,6 +520,67 @@ def test_what_is_finished_is_not_repeated(tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert main([*command, "--seeds", "0-1"]) == 0
     assert [(record["seed"], record["fold"]) for record in records(folder)] == [(0, 0), (1, 0)]
+
+
+def test_what_another_process_is_at_is_left_to_it(tmp_path, capsys):
+    command = arguments(RINGS, tmp_path, "--folds", "0-2")
+    folder = synthetic.folder_of(command)
+    lock, epochs = folder / "checkpoints" / "seed0-fold1.lock", folder / "epochs" / "seed0-fold1.jsonl"
+    lock.parent.mkdir(parents=True)
+    epochs.parent.mkdir()
+    epochs.write_text("of the other\n")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main(command) == 0
+        printed = capsys.readouterr().out
+        assert "2 runs in" in printed
+        assert "1 of 3 runs were left to other processes" in printed
+        assert [record["fold"] for record in records(folder)] == [0, 2]
+        assert epochs.read_text() == "of the other\n"
+    assert main(command) == 0
+    assert [record["fold"] for record in records(folder)] == [0, 2, 1]
+    assert not list(folder.rglob("*.lock"))
+
+
+def test_a_run_that_ended_while_this_command_waited_is_not_repeated(tmp_path, capsys, monkeypatch):
+    command = arguments(RINGS, tmp_path)
+    folder = synthetic.folder_of(command)
+    assert main(command) == 0
+    before = (folder / "epochs" / "seed0-fold0.jsonl").stat().st_mtime_ns
+    finished, asked = train.finished, []
+
+    def not_at_first(*given):
+        asked.append(given)
+        return finished(*given) if len(asked) > 1 else set()
+
+    monkeypatch.setattr(train, "finished", not_at_first)
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "1 of 1 runs were left to other processes" in capsys.readouterr().out
+    assert len(records(folder)) == 1
+    assert (folder / "epochs" / "seed0-fold0.jsonl").stat().st_mtime_ns == before
+
+
+def test_a_run_that_failed_can_be_tried_again(tmp_path, monkeypatch):
+    command = arguments(RINGS, tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(Run, "train_epoch", lambda self: {"loss": math.nan})
+        assert main(command) == 1
+    assert main(command) == 0
+    assert len(records(synthetic.folder_of(command))) == 1
+
+
+def test_two_commands_share_the_runs(tmp_path):
+    command = arguments(RINGS, tmp_path / "two", "--folds", "0-5")
+    processes = [synthetic.start(*command) for _ in range(2)]
+    printed = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], printed
+    alone = arguments(RINGS, tmp_path / "alone", "--folds", "0-5")
+    assert main(alone) == 0
+    folders = [synthetic.folder_of(each) for each in (command, alone)]
+    assert comparable_records(folders[0]) == comparable_records(folders[1])
+    for path in (folders[1] / "epochs").iterdir():
+        assert (folders[0] / "epochs" / path.name).read_text() == path.read_text()
 
 
 def test_other_settings_leave_files_of_the_first_alone(tmp_path):
