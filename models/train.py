@@ -182,7 +182,7 @@ def claimed(config: configs.Config, fold: int, seed: int, place: Place) -> Itera
         if world()[1] > 1:
             dist.broadcast_object_list(here, 0)
         yield here[0]
-        if held:  # The run is finished, and who finds no lock finds its result. After an error the lock stays.
+        if held:  # The run is finished: who finds no lock finds its result. After an error the lock stays.
             lock.unlink(missing_ok=True)
 
 
@@ -356,7 +356,7 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
         made = len(runs) - failures - elsewhere
         print(f"{made} runs in {spent:.0f} s on {platform.machine()}, results in {folder}")
         if elsewhere:
-            print(f"{elsewhere} of {len(wanted)} runs were left to other processes, which had begun or finished them")
+            print(f"{elsewhere} of {len(wanted)} runs were left to other processes")
         if failures:
             print(f"error: {failures} runs failed; the same command tries them again", file=sys.stderr)
     return 1 if failures else 0
