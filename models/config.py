@@ -86,6 +86,9 @@ class Config:
     """Epochs without a lower validation loss before training stops."""
     eval_every: int = 1
     """Epochs between measurements, from the first epoch on; the last one is always measured."""
+    average: float = 0.0
+    """What is measured and kept is an exponential average of the weights over the steps, of which each step
+    keeps this share; 0 measures the weights themselves, as the paper does."""
     metric: str = "accuracy"
     """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks."""
     select: str = "loss"
@@ -107,7 +110,7 @@ class Config:
 
 
 # Settings that runs on disk may not know of: with these values they are as if they were not there.
-ADDED = {"input_dropout": 0.0, "directed_scores": False}
+ADDED = {"input_dropout": 0.0, "directed_scores": False, "average": 0.0}
 TYPES = typing.get_type_hints(Config)
 
 

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from .baselines import BASELINES, GraphBaseline
@@ -188,6 +189,8 @@ class Run:
         self.rank, self.world = world()
         if config.select not in SELECTIONS:
             raise ValueError(f"select: expected {' or '.join(SELECTIONS)}, got {config.select!r}")
+        if not 0 <= config.average < 1:
+            raise ValueError(f"average: expected at least 0 and less than 1, got {config.average}")
         if self.world > 1 and config.task == "node":
             raise ValueError(
                 "a node task has one graph, which one process trains on: start it without torchrun"
@@ -199,6 +202,9 @@ class Run:
         self.optimizer = torch.optim.Adam(
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
+        self.average: AveragedModel | None = None
+        if config.average > 0:
+            self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(config.average))
         self.parallel: nn.Module = self.model
         if self.world > 1:
             # A process whose graphs all are without edges has no gradient for the scorer.
@@ -219,9 +225,14 @@ class Run:
     def steps_per_epoch(self) -> int:
         return 1 if self.whole else math.ceil(self.split.train.numel() / self.config.batch_size)
 
+    @property
+    def measured(self) -> nn.Module:
+        """The model whose results are reported."""
+        return self.model if self.average is None else self.average.module
+
     def forward(self, batch: Batch) -> Prediction:
         # In evaluation every process has its own number of batches, and there are no gradients to share.
-        model = self.parallel if self.model.training else self.model
+        model = self.parallel if self.model.training else self.measured
         num_graphs = 1 if self.whole else batch.num_graphs
         return model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs)
 
@@ -272,6 +283,8 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = rate(self.config, self.epoch * self.steps_per_epoch + k, self.steps_per_epoch)
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update_parameters(self.model)
         height = prediction.height
         return float(loss.detach()), None if height is None else height.cpu()
 
@@ -279,9 +292,10 @@ class Run:
     def measure(self) -> dict[str, float]:
         """Loss and metric on the validation and the test set."""
         self.model.eval()
+        self.measured.eval()
         if self.world > 1:
             # Every process has seen graphs of its own; what is saved are the running means of the first.
-            for buffer in self.model.buffers():
+            for buffer in self.measured.buffers():
                 dist.broadcast(buffer, 0)
         of_nodes = self.forward(self.whole).out.cpu() if self.whole else None
         record: dict[str, float] = {}
@@ -375,7 +389,7 @@ class Run:
             keys = ("epoch", "val", "val_loss", "test", "test_loss", "height", "height_std")
             self.best = {key: record[key] for key in keys if key in record}
             if self.place.keep_model:
-                self.best_weights = {key: value.clone() for key, value in self.model.state_dict().items()}
+                self.best_weights = {key: value.clone() for key, value in self.measured.state_dict().items()}
 
     def stalled(self) -> bool:
         return bool(self.best) and self.epoch - self.best["epoch"] >= self.config.patience
@@ -392,6 +406,7 @@ class Run:
             "seconds": self.seconds,
             "best": self.best,
             "model": self.model.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
             "best_weights": self.best_weights,
             "optimizer": self.optimizer.state_dict(),
         }
@@ -409,6 +424,8 @@ class Run:
         if state is None:
             return
         self.model.load_state_dict(state["model"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.epoch, self.seconds, self.best = state["epoch"], state["seconds"], state["best"]
         self.best_weights = state["best_weights"]

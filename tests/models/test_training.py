@@ -213,6 +213,32 @@ def test_steps_are_those_of_adam_with_decay_in_the_gradient(tmp_path, monkeypatc
         )
 
 
+@pytest.mark.parametrize("dataset", [RINGS, "synthetic:Molecules(40)"])
+def test_the_average_of_weights_is_measured(tmp_path, monkeypatch, dataset):
+    """Of every step; statistics of a BatchNorm are those of the model."""
+    task = "molecule" if "Molecules" in dataset else "graph"
+    config = small(dataset, task=task, metric="accuracy" if task == "graph" else "auc", average=0.75)
+    run = make_run(config, data.load(config, tmp_path), tmp_path)
+    plain = make_run(config.replace(average=0.0), run.graphs, tmp_path)
+    weights, step = [], run.optimizer.step
+    monkeypatch.setattr(
+        run.optimizer, "step", lambda: step() or weights.append(copy.deepcopy(run.model.state_dict()))
+    )
+    for _ in range(2):
+        assert run.train_epoch() == plain.train_epoch()
+    assert len(weights) == 8
+    average = dict(weights[0])
+    for later in weights[1:]:
+        for key in dict(run.model.named_parameters()):
+            average[key] = 0.75 * average[key] + 0.25 * later[key]
+    average |= dict(run.model.named_buffers())
+    plain.model.load_state_dict(average)
+    assert run.measure() == pytest.approx(plain.measure(), rel=1e-5)
+    torch.testing.assert_close(dict(run.measured.state_dict()), average, atol=1e-6, rtol=1e-5)
+    # Measuring leaves what is trained as it is.
+    torch.testing.assert_close(run.model.state_dict(), weights[-1], atol=0, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("dataset", "values"),
     [
@@ -392,8 +418,9 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
         (RINGS, {"warmup": 2, "drop_edge": 0.2}),
         ("synthetic:Molecules(40)", {"task": "molecule", "metric": "ap"}),
         ("synthetic:Communities", {"task": "node", "eval_every": 2, "self_loops": True}),
+        ("synthetic:Molecules(40)", {"task": "molecule", "metric": "ap", "average": 0.9}),
     ],
-    ids=["graph", "molecule", "node"],
+    ids=["graph", "molecule", "node", "average"],
 )
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(dataset, values, kill_after, tmp_path):
     config = small(dataset, **values)
@@ -643,9 +670,10 @@ def test_all_folds_by_default(tmp_path):
     assert [record["fold"] for record in records(synthetic.folder_of(command))] == [0, 1, 2]
 
 
-def test_kept_weights_give_the_recorded_result(graphs, tmp_path, monkeypatch):
+@pytest.mark.parametrize("average", [0.0, 0.5])
+def test_kept_weights_give_the_recorded_result(graphs, tmp_path, monkeypatch, average):
     scripted(monkeypatch, [2, 1, 3, 4])
-    command = arguments(RINGS, tmp_path, "--keep-model")
+    command = arguments(RINGS, tmp_path, "--keep-model", "--set", f"average={average}")
     assert main(command) == 0
     folder = synthetic.folder_of(command)
     (record,) = records(folder)
@@ -711,6 +739,7 @@ def test_interrupted_jobs_end(tmp_path):
         ([RINGS, "--set", "model=magic"], 2, "model: expected one of gpn, "),
         ([RINGS, "--device", "magic"], 2, "--device: expected cpu, cuda or cuda:<number>, got 'magic'"),
         ([RINGS, "--set", "conv=magic"], 1, "conv: expected one of gcn, gat, gin, got 'magic'"),
+        ([RINGS, "--set", "average=1"], 1, "average: expected at least 0 and less than 1, got 1.0"),
         ([RINGS, "--set", "select=magic"], 1, "select: expected loss or metric, got 'magic'"),
         ([RINGS, "--set", "metric=magic"], 1, "metric: expected accuracy, ap or auc, got 'magic'"),
         ([RINGS, "--set", "task=magic"], 1, "task: expected graph, node or molecule, got 'magic'"),
