@@ -13,7 +13,7 @@ that come with the data. The figure of a run is the test result at the epoch of 
 Written to OUTPUT/<dataset>/<model>/ are runs.jsonl, a line for every finished run; epochs/, a line for every
 epoch of every run; checkpoints/, from which a run that was stopped goes on, to the same result, when the same
 command is given again. Runs that are finished with the same settings are not repeated, and those that another
-process is at are left to it: the same command, given in two places, shares the work. Settings other than the
+process is at are left to it: the same command, given in two shells, shares the work. Settings other than the
 preset's have a folder of their own, OUTPUT/<dataset>/<model>-<digest of the settings>/.
 `python -m models.report OUTPUT` makes tables of the results.
 
@@ -27,7 +27,6 @@ The batch of the settings is then that of all processes together.
 import argparse
 import contextlib
 import dataclasses
-import fcntl
 import multiprocessing
 import os
 import platform
@@ -140,9 +139,9 @@ def run_folder(output: Path, config: configs.Config) -> Path:
     return output / name / (config.model if is_preset else f"{config.model}-{digest(config)}")
 
 
-def finished(folder: Path, config: configs.Config) -> set[tuple[int, int]]:
+def finished(folder: Path, config: configs.Config, warn: bool = True) -> set[tuple[int, int]]:
     """Seed and fold of the runs that are done with these settings."""
-    runs = jsonl.read(folder / "runs.jsonl", ("seed", "fold", "digest"))
+    runs = jsonl.read(folder / "runs.jsonl", ("seed", "fold", "digest"), warn)
     return {(run["seed"], run["fold"]) for run in runs if run["digest"] == digest(config)}
 
 
@@ -170,20 +169,32 @@ def load(config: configs.Config, options: argparse.Namespace) -> data.Graphs:
 
 @contextlib.contextmanager
 def claimed(config: configs.Config, fold: int, seed: int, place: Place) -> Iterator[bool]:
-    """Whether a run is to be made here: it is not if it is finished, or if another process is at it."""
+    """Whether a run is to be made here: it is not if it is finished, or if another process is at it.
+
+    Raises:
+        ValueError: if that process has other settings, and would write into the same files.
+    """
     with contextlib.ExitStack() as opened:
-        held, here = False, [True]
-        lock = place.file("checkpoints", fold, seed).with_suffix(".lock")
+        here = [True]
         if world()[0] == 0:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(opened.enter_context(lock.open("w")), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                held = True
-            here = [held and (seed, fold) not in finished(place.folder, config)]
+            path = place.file("checkpoints", fold, seed).with_suffix(".lock")
+            file = opened.enter_context(path.open("a+"))
+            if jsonl.lock(file, wait=False):
+                file.truncate(0)
+                file.write(digest(config))
+                file.flush()
+                here = [(seed, fold) not in finished(place.folder, config, warn=False)]
+            else:
+                file.seek(0)
+                if file.read() not in ("", digest(config)):
+                    raise ValueError(
+                        f"seed {seed} fold {fold}: another process trains it with other settings, in "
+                        f"{place.folder}: wait for it, or name another folder with --output"
+                    )
+                here = [False]
         if world()[1] > 1:
             dist.broadcast_object_list(here, 0)
         yield here[0]
-        if held:  # The run is finished: who finds no lock finds its result. After an error the lock stays.
-            lock.unlink(missing_ok=True)
 
 
 def one_run(
@@ -313,6 +324,10 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
     wanted = [(seed, fold) for seed in options.seeds for fold in folds]
     done = finished(folder, config)
     runs = [run for run in wanted if run not in done]
+    if world()[1] > 1:  # The first process's: another command may have finished one since.
+        known = [runs]
+        dist.broadcast_object_list(known, 0)
+        (runs,) = known
     if len(runs) < len(wanted) and world()[0] == 0:
         print(f"{len(wanted) - len(runs)} of {len(wanted)} runs were finished before")
 

@@ -2,6 +2,7 @@
 not been."""
 
 import copy
+import errno
 import fcntl
 import json
 import math
@@ -566,7 +567,45 @@ def test_what_another_process_is_at_is_left_to_it(tmp_path, capsys):
         assert epochs.read_text() == "of the other\n"
     assert main(command) == 0
     assert [record["fold"] for record in records(folder)] == [0, 2, 1]
-    assert not list(folder.rglob("*.lock"))
+
+
+def test_another_process_with_other_settings_is_an_error(tmp_path, capsys):
+    """Nobody would make the run, and both would write into the same files."""
+    config = small(RINGS)
+    place = Place(tmp_path, CPU)
+    with train.claimed(config, 0, 0, place) as here, train.claimed(config, 1, 0, place) as other:
+        assert here
+        assert other
+        with train.claimed(config, 0, 0, place) as again:
+            assert not again
+        with (
+            pytest.raises(ValueError, match="seed 0 fold 0: another process trains it with other settings"),
+            train.claimed(config.replace(hidden=9), 0, 0, place),
+        ):
+            pass
+    with train.claimed(config.replace(hidden=9), 0, 0, place) as here:
+        assert here
+
+
+def test_processes_that_train_together_make_the_runs_of_the_first(tmp_path, monkeypatch):
+    """They would else train on different folds, if a run was finished while one of them looked."""
+    made = []
+    monkeypatch.setattr(train, "world", lambda: (1, 2))
+    monkeypatch.setattr(train.dist, "broadcast_object_list", lambda box, source: box.__setitem__(0, [(0, 3)]))
+    monkeypatch.setattr(train, "one_run", lambda config, fold, seed, *others: made.append((seed, fold)))
+    assert main(arguments(RINGS, tmp_path, "--folds", "2-3")) == 0
+    assert made == [(0, 3)]
+
+
+def test_without_locks_runs_go_on(tmp_path, capsys, monkeypatch):
+    def unsupported(*given):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    command = arguments(RINGS, tmp_path)
+    assert main(command) == 0
+    assert len(records(synthetic.folder_of(command))) == 1
+    assert "seed0-fold0.lock: not locked (No locks available)" in capsys.readouterr().err
 
 
 def test_a_run_that_ended_while_this_command_waited_is_not_repeated(tmp_path, capsys, monkeypatch):
@@ -576,9 +615,9 @@ def test_a_run_that_ended_while_this_command_waited_is_not_repeated(tmp_path, ca
     before = (folder / "epochs" / "seed0-fold0.jsonl").stat().st_mtime_ns
     finished, asked = train.finished, []
 
-    def not_at_first(*given):
+    def not_at_first(*given, **named):
         asked.append(given)
-        return finished(*given) if len(asked) > 1 else set()
+        return finished(*given, **named) if len(asked) > 1 else set()
 
     monkeypatch.setattr(train, "finished", not_at_first)
     capsys.readouterr()
