@@ -313,7 +313,9 @@ def test_the_page_of_results_is_what_the_committed_runs_give():
     assert page.read_text() == report.report(report.read(results))
 
 
-@pytest.mark.parametrize("preset", ["PROTEINS", "Cora", "CiteSeer", "Cora-tuned", "Cora-averaged", "PubMed-tuned"])
+@pytest.mark.parametrize(
+    "preset", ["PROTEINS", "Cora", "CiteSeer", "Cora-tuned", "Cora-averaged", "PubMed-tuned"]
+)
 def test_committed_runs_are_of_the_presets_as_they_are(preset):
     settings = config.load(preset)
     records = report.read(train.run_folder(report.PAPER.with_name("results"), settings))
