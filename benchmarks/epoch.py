@@ -80,7 +80,7 @@ class Products(TorchDispatchMode):
 
 
 def make_run(dataset: str, root: Path, device: torch.device, double: bool = False) -> Run:
-    config = configs.load(dataset).replace(double=double, average=0.0)  # The weights that are trained.
+    config = configs.load(dataset).replace(double=double, average=0.0)  # not the average of weights
     graphs = data.load(config, root, Path("data"))
     return Run(config, graphs, 0, 0, Place(Path("results/epoch"), device, quiet=True))
 

@@ -23,7 +23,7 @@ def lock(file: IO[Any], wait: bool = True) -> bool:
 
 def read(path: Path, needed: Iterable[str] = (), warn: bool = True) -> list[dict[str, Any]]:
     """The records of a file, none if there is no file. What is none, such as a line that was cut short when
-    its process was stopped, or lacks a key, is skipped with a warning."""
+    its process was stopped, or lacks a key, is skipped, with a warning unless ``warn`` is off."""
     records = []
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):

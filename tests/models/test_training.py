@@ -569,7 +569,7 @@ def test_what_another_process_is_at_is_left_to_it(tmp_path, capsys):
     assert [record["fold"] for record in records(folder)] == [0, 2, 1]
 
 
-def test_another_process_with_other_settings_is_an_error(tmp_path, capsys):
+def test_another_process_with_other_settings_is_an_error(tmp_path):
     """Nobody would make the run, and both would write into the same files."""
     config = small(RINGS)
     place = Place(tmp_path, CPU)
