@@ -250,6 +250,14 @@ def test_gnn_of_a_users_own(device):
     assert bool(lin.weight.grad.abs().max() > 0)
 
 
+@pytest.mark.parametrize("num_nodes", [3, 5])
+def test_bad_batch(device, num_nodes):
+    batch = torch.zeros(num_nodes, dtype=torch.int64, device=device)
+    edge_index = torch.tensor([[0, 1], [1, 0]], device=device)
+    with pytest.raises(ValueError, match=rf"batch: expected shape \[4\], got \[{num_nodes}\]"):
+        hierarchy(device)(torch.ones(4, CHANNELS, device=device), edge_index, batch=batch)
+
+
 def test_bad_max_height():
     with pytest.raises(ValueError, match="max_height: expected None or at least 0, got -1"):
         hierarchy(max_height=-1)

@@ -7,7 +7,7 @@ from torch_geometric.nn.pool.select import SelectOutput
 
 from gpn_ops import ops
 
-from ._edges import plain
+from ._inputs import plain
 
 
 class ConnectClusters(Connect):

@@ -6,7 +6,7 @@ import torch
 import torch_geometric
 from torch import Tensor
 
-from ._edges import plain
+from ._inputs import graph_of_node, plain
 from .multiset import Reduce
 from .pooling import ParsePooling, Pooled
 from .tree import Level, ParseTree
@@ -102,9 +102,9 @@ class ParseHierarchy(torch.nn.Module):
             batch_size (int, optional): The number of graphs, where :obj:`batch` does not tell: the last ones
                 may have no nodes. (default: :obj:`None`)
         """
-        if batch is None:
-            batch = torch.zeros(x.size(0), dtype=torch.int64, device=x.device)
-            batch_size = 1 if batch_size is None else batch_size
+        if batch is None and batch_size is None:
+            batch_size = 1
+        batch = graph_of_node(batch, x)
         if batch_size is None:
             batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
 

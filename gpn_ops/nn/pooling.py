@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gpn_ops import ops
 
-from ._edges import plain
+from ._inputs import graph_of_node, plain
 from .connect import ConnectClusters
 from .multiset import DeepSets, Reduce
 from .select import SelectParse
@@ -161,10 +161,7 @@ class ParsePooling(torch.nn.Module):
                 are not :obj:`x`: a model can score on one network's features and pool another's.
                 (default: :obj:`None`)
         """
-        if batch is None:
-            batch = torch.zeros(x.size(0), dtype=torch.int64, device=x.device)
-        elif batch.dim() != 1 or batch.size(0) != x.size(0):
-            raise ValueError(f"batch: expected shape [{x.size(0)}], got {list(batch.shape)}")
+        batch = graph_of_node(batch, x)
         out = self.pool(x, edge_index, edge_attr, attn)
         batch = batch.index_select(0, out.representative)
         return PoolOutput(out.x, out.edge_index, out.edge_attr, batch, out.cluster, out.mask)

@@ -8,7 +8,7 @@ from torch_geometric.nn.pool.select import Select, SelectOutput
 
 from gpn_ops import ops
 
-from ._edges import plain
+from ._inputs import plain
 from .scorer import EdgeScorer
 
 

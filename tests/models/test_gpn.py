@@ -270,6 +270,70 @@ def test_input_dropout_acts_on_the_features_in_training_only(kind):
     assert torch.equal(thinned[kept], 2 * whole[kept])
 
 
+@pytest.mark.parametrize("parses", [1, 3])
+def test_evaluation_can_average_over_parses(parses):
+    settings = {"drop_edge": 0.5, "dropout": 0.5, "self_loops": True}
+    items, one = data(), make(NodeClassifier, **settings)
+    model = make(NodeClassifier, **settings, parses=parses)
+    # Every parse by itself: what training does, without its dropout.
+    one.levels.pool.training = True
+    torch.manual_seed(0)
+    outs = [call(one, *items) for _ in range(parses)]
+    mean = torch.stack([part.out.softmax(dim=1) for part in outs]).mean(dim=0)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    found = call(model, *items)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(found.out.exp(), mean)
+    torch.testing.assert_close(found.out.exp().sum(dim=1), torch.ones(mean.size(0)).double())
+    assert torch.equal(found.height, outs[0].height)
+    assert len({part.out.double().sum().item() for part in outs}) == parses
+    # The same again, and not that of the whole graph.
+    assert torch.equal(call(model, *items).out, found.out)
+    whole = call(make(NodeClassifier, **settings), *items).out.softmax(dim=1)
+    assert not torch.allclose(found.out.exp(), whole)
+
+
+def test_parses_without_edges_are_of_no_level():
+    """What is left out is the parse's alone: nodes see their neighbours still."""
+    model = make(NodeClassifier, drop_edge=1.0, parses=2)
+    found = call(model, *data())
+    assert found.height.eq(0).all()
+    lone = call(make(NodeClassifier, max_height=0), *data()).out
+    torch.testing.assert_close(found.out, lone.log_softmax(dim=1))
+
+
+def test_parses_do_not_touch_training():
+    outs = []
+    for parses in (0, 2):
+        model = make(NodeClassifier, drop_edge=0.5, dropout=0.5, parses=parses)
+        call(model, *data())
+        assert not any(module.training for module in model.modules())
+        torch.manual_seed(1)
+        outs.append(call(model.train(), *data()).out)
+    assert torch.equal(*outs)
+
+
+def test_a_failed_parse_leaves_evaluation_as_it_was():
+    model = make(NodeClassifier, drop_edge=0.5, parses=2)
+    (item,) = data()[:1]
+    with pytest.raises(ValueError, match="batch: expected"):
+        model(item.x, item.edge_index, batch=torch.zeros(3, dtype=torch.int64))
+    assert not any(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"drop_edge": 0.5, "parses": -1}, "parses: expected at least 0, got -1"),
+        ({"parses": 2}, "parses: expected 0 without drop_edge, got 2"),
+    ],
+)
+def test_parses_that_make_no_sense(settings, message):
+    with pytest.raises(ValueError, match=message):
+        make(NodeClassifier, **settings)
+
+
 def test_batch_norm_is_that_of_all_atoms_of_the_batch():
     model, items = make(MoleculeClassifier).train(), data(molecules=True)
     seen = []
