@@ -47,9 +47,6 @@ class Config:
     none."""
     drop_edge: float = 0.0
     """The share of undirected edges that a training pass leaves out of parsing."""
-    parses: int = 0
-    """In evaluation, the number of parses, each without a share drop_edge of the edges, whose class
-    probabilities are averaged (node tasks); 0 parses the whole graph once, as the paper does."""
     self_loops: bool = False
     """Whether self-loops compete while parsing."""
     act_last: bool = False
@@ -113,7 +110,7 @@ class Config:
 
 
 # Settings that runs on disk may not know of: with these values they are as if they were not there.
-ADDED = {"input_dropout": 0.0, "directed_scores": False, "average": 0.0, "parses": 0}
+ADDED = {"input_dropout": 0.0, "directed_scores": False, "average": 0.0}
 TYPES = typing.get_type_hints(Config)
 
 

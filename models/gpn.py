@@ -1,8 +1,5 @@
 """Graph Parsing Networks: the paper's models, put together from the layers of ``gpn_ops.nn``."""
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -131,14 +128,7 @@ class NodeClassifier(nn.Module):
     On the way down a cluster's features, divided by the number of its inner edges, go to its nodes; the
     features that came into the level are added, and a GNN of the decoder's own follows.
 
-    Arguments as in :class:`GraphClassifier`, and:
-
-    Args:
-        decoder_layers: The number of layers of the decoder's GNN.
-        parses: In evaluation, the number of parses, each without a share ``drop_edge`` of the edges, whose
-            class probabilities are averaged. The output is the logarithm of the mean, the tree that of the
-            first parse. The edges left out are the same in every call. With 0 there is one parse of the whole
-            graph, as in the paper.
+    Arguments as in :class:`GraphClassifier`; ``decoder_layers`` is the number of layers of the decoder's GNN.
     """
 
     def __init__(
@@ -153,15 +143,9 @@ class NodeClassifier(nn.Module):
         decoder_layers: int,
         conv: str,
         input_dropout: float = 0.0,
-        parses: int = 0,
         **levels,
     ) -> None:
         super().__init__()
-        if parses < 0:
-            raise ValueError(f"parses: expected at least 0, got {parses}")
-        if parses > 0 and levels["drop_edge"] == 0:
-            raise ValueError(f"parses: expected 0 without drop_edge, got {parses}")
-        self.parses = parses
         self.input_dropout = Dropout(input_dropout)
         self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last)
         self.levels = hierarchy(
@@ -179,30 +163,8 @@ class NodeClassifier(nn.Module):
         batch_size: int | None = None,
     ) -> Prediction:
         x = self.encoder(self.input_dropout(x))
-
-        def predict() -> Prediction:
-            tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size).tree
-            return Prediction(self.head(tree.decode(x, self.decode)), tree.height, tree=tree)
-
-        if self.training or self.parses == 0:
-            return predict()
-        with self.leaving_out_edges():
-            first = predict()
-            out = first.out.log_softmax(dim=1)
-            for _ in range(self.parses - 1):
-                out = torch.logaddexp(out, predict().out.log_softmax(dim=1))
-        return first._replace(out=out - math.log(self.parses))
-
-    @contextmanager
-    def leaving_out_edges(self) -> Iterator[None]:
-        """Edges are left out of parsing as in training; all else, and the caller's random numbers, stay."""
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
-            torch.manual_seed(0)
-            self.levels.pool.training = True  # Of this module alone, not of those in it.
-            try:
-                yield
-            finally:
-                self.levels.pool.training = False
+        tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size).tree
+        return Prediction(self.head(tree.decode(x, self.decode)), tree.height, tree=tree)
 
     def decode(self, z: Tensor, level: Level) -> Tensor:
         """One step down: from the features of a level's clusters to those of its nodes."""

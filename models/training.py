@@ -82,8 +82,7 @@ def make_model(config: Config, graphs: Graphs) -> nn.Module:
         )
     common["input_dropout"] = config.input_dropout
     if config.task == "node":
-        common |= {"decoder_layers": config.decoder_layers, "parses": config.parses}
-        return NodeClassifier(in_channels, out_channels, **common)
+        return NodeClassifier(in_channels, out_channels, decoder_layers=config.decoder_layers, **common)
     return GraphClassifier(in_channels, out_channels, readout=config.readout, **common)
 
 

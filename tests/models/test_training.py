@@ -420,9 +420,8 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
         ("synthetic:Molecules(40)", {"task": "molecule", "metric": "ap"}),
         ("synthetic:Communities", {"task": "node", "eval_every": 2, "self_loops": True}),
         ("synthetic:Molecules(40)", {"task": "molecule", "metric": "ap", "average": 0.9}),
-        ("synthetic:Communities", {"task": "node", "drop_edge": 0.5, "parses": 2}),
     ],
-    ids=["graph", "molecule", "node", "average", "parses"],
+    ids=["graph", "molecule", "node", "average"],
 )
 def test_a_run_that_was_stopped_ends_as_one_that_was_not(dataset, values, kill_after, tmp_path):
     config = small(dataset, **values)
@@ -437,22 +436,6 @@ def test_a_run_that_was_stopped_ends_as_one_that_was_not(dataset, values, kill_a
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
     assert not list((tmp_path / "parts" / "checkpoints").iterdir())
-
-
-def test_several_parses_are_measured_and_training_is_the_same(tmp_path):
-    records = {}
-    for parses in (0, 3):
-        config = small("synthetic:Communities", task="node", drop_edge=0.5, parses=parses)
-        run = make_run(config, data.load(config, tmp_path), tmp_path / str(parses))
-        records[parses] = [run.train_epoch() | run.measure() for _ in range(3)]
-    assert [record["loss"] for record in records[0]] == [record["loss"] for record in records[3]]
-    for one, other in zip(records[0], records[3], strict=True):
-        assert one["val_loss"] != other["val_loss"]
-    node = run.split.val
-    with torch.no_grad():
-        out = run.model(run.whole.x, run.whole.edge_index).out[node]
-    loss = float(loss_sum(out, run.graphs.y[node])) / node.numel()
-    assert loss == pytest.approx(records[3][-1]["val_loss"])
 
 
 def test_the_best_epoch_may_be_one_before_the_stop(graphs, tmp_path, monkeypatch):
@@ -796,11 +779,6 @@ def test_interrupted_jobs_end(tmp_path):
         ([RINGS, "--device", "magic"], 2, "--device: expected cpu, cuda or cuda:<number>, got 'magic'"),
         ([RINGS, "--set", "conv=magic"], 1, "conv: expected one of gcn, gat, gin, got 'magic'"),
         ([RINGS, "--set", "average=1"], 1, "average: expected at least 0 and less than 1, got 1.0"),
-        (
-            ["synthetic:Communities", "--set", "task=node", "--set", "parses=2"],
-            1,
-            "parses: expected 0 without drop_edge, got 2",
-        ),
         ([RINGS, "--set", "select=magic"], 1, "select: expected loss or metric, got 'magic'"),
         ([RINGS, "--set", "metric=magic"], 1, "metric: expected accuracy, ap or auc, got 'magic'"),
         ([RINGS, "--set", "task=magic"], 1, "task: expected graph, node or molecule, got 'magic'"),
