@@ -1,5 +1,7 @@
 """ParseHierarchy: every graph pooled to its own height, whatever else is in its batch."""
 
+import re
+
 import pytest
 import torch
 
@@ -250,12 +252,46 @@ def test_gnn_of_a_users_own(device):
     assert bool(lin.weight.grad.abs().max() > 0)
 
 
-@pytest.mark.parametrize("num_nodes", [3, 5])
-def test_bad_batch(device, num_nodes):
-    batch = torch.zeros(num_nodes, dtype=torch.int64, device=device)
-    edge_index = torch.tensor([[0, 1], [1, 0]], device=device)
-    with pytest.raises(ValueError, match=rf"batch: expected shape \[4\], got \[{num_nodes}\]"):
-        hierarchy(device)(torch.ones(4, CHANNELS, device=device), edge_index, batch=batch)
+@pytest.mark.parametrize("edges", [[[0, 1], [1, 0]], [[], []]], ids=["edges", "no edges"])
+@pytest.mark.parametrize(
+    ("batch", "batch_size", "message"),
+    [
+        (torch.zeros(3, dtype=torch.int64), None, "batch: expected shape [4], got [3]"),
+        (torch.zeros(5, dtype=torch.int64), None, "batch: expected shape [4], got [5]"),
+        (torch.zeros(4), None, "batch: expected an int64 tensor, got float32"),
+        (torch.zeros(4, dtype=torch.int32), None, "batch: expected an int64 tensor, got int32"),
+        (torch.tensor([0, 0, -1, 1]), None, "batch: expected non-negative numbers of graphs, got -1"),
+        (torch.tensor([0, 0, 1, 1]), 1, "batch: expected numbers below batch_size = 1, got 1"),
+        (None, 0, "batch: expected numbers below batch_size = 0, got 0"),
+    ],
+)
+def test_bad_batch(device, edges, batch, batch_size, message):
+    edge_index = torch.tensor(edges, dtype=torch.int64, device=device)
+    x = torch.ones(4, CHANNELS, device=device)
+    batch = None if batch is None else batch.to(device)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        hierarchy(device)(x, edge_index, batch=batch, batch_size=batch_size)
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (
+            [[0, 4], [4, 0]],
+            "node ids from 0 to num_nodes - 1 = 3, got 4 at edge_index[1, 0]",
+        ),
+        (
+            [[1, -1], [0, 1]],
+            "node ids from 0 to num_nodes - 1 = 3, got -1 at edge_index[0, 1]",
+        ),
+        ([[0, 1]], "shape [2, num_edges], got [1, 2]"),
+        ([[0.0, 1.0], [1.0, 0.0]], "an int64 or int32 tensor, got float32"),
+    ],
+)
+def test_bad_edges(device, edges, message):
+    x, edge_index = torch.ones(4, CHANNELS, device=device), torch.tensor(edges, device=device)
+    with pytest.raises(RuntimeError, match=re.escape(f"edge_index: expected {message}")):
+        hierarchy(device)(x, edge_index)
 
 
 def test_bad_max_height():

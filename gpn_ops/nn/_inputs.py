@@ -21,3 +21,24 @@ def graph_of_node(batch: Tensor | None, x: Tensor) -> Tensor:
     if batch.dim() != 1 or batch.size(0) != x.size(0):
         raise ValueError(f"batch: expected shape [{x.size(0)}], got {list(batch.shape)}")
     return batch
+
+
+def numbered_graphs(batch: Tensor | None, batch_size: int | None, x: Tensor) -> tuple[Tensor, int]:
+    """As :func:`graph_of_node`, and the number of graphs: one where neither argument tells.
+
+    Raises:
+        ValueError: if, besides, ``batch`` is not int64, or has a number that no graph has.
+    """
+    if batch is None and batch_size is None:
+        batch_size = 1
+    batch = graph_of_node(batch, x)
+    if batch.dtype != torch.int64:
+        raise ValueError(f"batch: expected an int64 tensor, got {str(batch.dtype).removeprefix('torch.')}")
+    lowest, highest = map(int, batch.aminmax()) if batch.numel() > 0 else (0, -1)
+    if lowest < 0:
+        raise ValueError(f"batch: expected non-negative numbers of graphs, got {lowest}")
+    if batch_size is None:
+        batch_size = highest + 1
+    if highest >= batch_size:
+        raise ValueError(f"batch: expected numbers below batch_size = {batch_size}, got {highest}")
+    return batch, batch_size

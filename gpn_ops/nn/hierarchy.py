@@ -6,7 +6,9 @@ import torch
 import torch_geometric
 from torch import Tensor
 
-from ._inputs import graph_of_node, plain
+from gpn_ops._checks import check_metadata, check_values
+
+from ._inputs import numbered_graphs, plain
 from .multiset import Reduce
 from .pooling import ParsePooling, Pooled
 from .tree import Level, ParseTree
@@ -102,14 +104,13 @@ class ParseHierarchy(torch.nn.Module):
             batch_size (int, optional): The number of graphs, where :obj:`batch` does not tell: the last ones
                 may have no nodes. (default: :obj:`None`)
         """
-        if batch is None and batch_size is None:
-            batch_size = 1
-        batch = graph_of_node(batch, x)
-        if batch_size is None:
-            batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
+        batch, batch_size = numbered_graphs(batch, batch_size, x)
+        edge_index = plain(edge_index)
+        check_metadata(edge_index, None, None)
+        check_values(edge_index, None, x.size(0))
 
         tree = ParseTree(torch.zeros(batch_size, dtype=torch.int64, device=x.device))
-        graphs = _Graphs(x, plain(edge_index), edge_attr, batch)
+        graphs = _Graphs(x, edge_index, edge_attr, batch)
         left: list[_Graphs] = []
         while self.max_height is None or len(tree.levels) < self.max_height:
             graphs = graphs.split(graphs.with_edges(batch_size), left)
