@@ -1,31 +1,23 @@
-// Argument checks shared by the kernels of all devices. A check that needs no data comes first and reads
-// none. Every text names the argument, what was expected and what came; gpn_ops/_checks.py raises the same
-// texts for the plain-PyTorch path.
+// Argument checks that need no data, for the host side of the operators (ops/). Every text names the
+// argument, what was expected and what came; gpn_ops/checks.py has the same functions with the same texts,
+// for fake tensors and plain PyTorch, and tests/test_errors.py compares the two.
 #pragma once
 
-#include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <cctype>
+#include <initializer_list>
 #include <optional>
-#include <sstream>
-#include <stdexcept>
 #include <string>
+#include <string_view>
 
-#include "core/dominance.h"
+#include "core/errors.h"
+#include "core/sums.h"
 
 namespace gpn {
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
-
-// Not STD_TORCH_CHECK: that puts the place in our sources before the text.
-template <class... Parts>
-[[noreturn]] void fail(const Parts&... parts) {
-  std::ostringstream text;
-  (text << ... << parts);
-  throw std::runtime_error(text.str());
-}
 
 inline std::string dtype_name(ScalarType type) {
   switch (type) {
@@ -64,55 +56,122 @@ inline std::string device_name(const Tensor& tensor) {
   return "another device";
 }
 
+inline void check_floating(const char* name, const Tensor& tensor) {
+  const ScalarType type = tensor.scalar_type();
+  if (type != ScalarType::Float && type != ScalarType::Double && type != ScalarType::Half &&
+      type != ScalarType::BFloat16) {
+    fail(name, ": expected a float32, float64, float16 or bfloat16 tensor, got ", dtype_name(type));
+  }
+}
+
+inline void check_dtype(const char* name, const Tensor& tensor, ScalarType type) {
+  if (tensor.scalar_type() != type) {
+    fail(name, ": expected ", type == ScalarType::Long || type == ScalarType::Int ? "an " : "a ",
+         dtype_name(type), " tensor, got ", dtype_name(tensor.scalar_type()));
+  }
+}
+
+// One size of an expected shape: its name, and its value where that is known (else -1).
+struct Size {
+  const char* name;
+  int64_t value = -1;
+};
+
+// Further dimensions are allowed if the last size is "...".
+inline void check_shape(const char* name, const Tensor& tensor, std::initializer_list<Size> expected) {
+  const bool open = std::string_view(std::data(expected)[expected.size() - 1].name) == "...";
+  const int64_t dims = int64_t(expected.size()) - open;
+  bool fits = open ? tensor.dim() >= dims : tensor.dim() == dims;
+  int64_t d = 0;
+  for (const Size& size : expected) {
+    fits = fits && (size.value < 0 || tensor.size(d) == size.value);
+    ++d;
+  }
+  if (fits) return;
+  std::string names, values;
+  for (const Size& size : expected) {
+    names += (names.empty() ? "" : ", ") + std::string(size.name);
+    values += (values.empty() ? "" : ", ") + (size.value < 0 ? size.name : std::to_string(size.value));
+  }
+  fail(name, ": expected shape [", names, names == values ? "]" : "] = [" + values + "]", ", got ",
+       shape_name(tensor));
+}
+
+inline void check_device(const char* name, const Tensor& tensor, const char* other_name,
+                         const Tensor& other) {
+  if (tensor.device() != other.device()) {
+    fail(name, ": expected on the same device as ", other_name, " (", device_name(other), "), got ",
+         device_name(tensor));
+  }
+}
+
+inline void check_contiguous(const char* name, const Tensor& tensor) {
+  if (!tensor.is_contiguous()) fail(name, ": expected a contiguous tensor, which is written in place");
+}
+
+inline void check_count(const char* name, int64_t count) {
+  if (count < 0) fail(name, ": expected a non-negative integer, got ", count);
+}
+
 inline void check_edge_index(const Tensor& edge_index) {
   const ScalarType type = edge_index.scalar_type();
   if (type != ScalarType::Long && type != ScalarType::Int) {
     fail("edge_index: expected an int64 or int32 tensor, got ", dtype_name(type));
   }
-  if (edge_index.dim() != 2 || edge_index.size(0) != 2) {
-    fail("edge_index: expected shape [2, num_edges], got ", shape_name(edge_index));
-  }
+  check_shape("edge_index", edge_index, {{"2", 2}, {"num_edges"}});
 }
 
 inline void check_scores(const Tensor& scores, const Tensor& edge_index) {
-  const ScalarType type = scores.scalar_type();
-  if (type != ScalarType::Float && type != ScalarType::Double && type != ScalarType::Half &&
-      type != ScalarType::BFloat16) {
-    fail("scores: expected a float32, float64, float16 or bfloat16 tensor, got ", dtype_name(type));
-  }
-  if (scores.dim() != 1 || scores.size(0) != edge_index.size(1)) {
-    fail("scores: expected shape [num_edges] = [", edge_index.size(1), "], got ", shape_name(scores));
-  }
-  if (device_name(scores) != device_name(edge_index)) {
-    fail("scores: expected on the same device as edge_index (", device_name(edge_index), "), got ",
-         device_name(scores));
-  }
+  check_floating("scores", scores);
+  check_shape("scores", scores, {{"num_edges", edge_index.size(1)}});
+  check_device("scores", scores, "edge_index", edge_index);
 }
 
 inline void check_num_nodes(std::optional<int64_t> num_nodes) {
-  if (num_nodes && *num_nodes < 0) fail("num_nodes: expected a non-negative integer, got ", *num_nodes);
+  if (num_nodes) check_count("num_nodes", *num_nodes);
 }
 
-inline Form form_of(const std::string& form) {
-  if (form == "auto") return Form::kAutomatic;
-  if (form == "packed") return Form::kPacked;
-  if (form == "wide") return Form::kWide;
-  fail("form: expected 'auto', 'packed' or 'wide', got '", form, "'");
+inline void check_cluster(const Tensor& cluster) {
+  check_dtype("cluster", cluster, ScalarType::Long);
+  check_shape("cluster", cluster, {{"num_nodes"}});
 }
 
-// edge_index as int64 with unit stride in each row; copied only where it is not.
-inline Tensor readable(const Tensor& edge_index) {
-  const Tensor wide = edge_index.scalar_type() == ScalarType::Long
-                          ? edge_index
-                          : torch::stable::to(edge_index, ScalarType::Long);
-  return wide.size(1) <= 1 || wide.stride(1) == 1 ? wide : torch::stable::contiguous(wide);
+inline void check_cluster(const Tensor& cluster, const Tensor& edge_index) {
+  check_cluster(cluster);
+  check_device("cluster", cluster, "edge_index", edge_index);
 }
 
-inline const int64_t* row_of(const Tensor& readable_edge_index) {
-  return readable_edge_index.const_data_ptr<int64_t>();
+inline Reduction reduction_of(const std::string& reduce) {
+  if (reduce == "sum") return Reduction::kSum;
+  if (reduce == "mean") return Reduction::kMean;
+  if (reduce == "max") return Reduction::kMax;
+  fail("reduce: expected 'sum', 'mean' or 'max', got '", reduce, "'");
 }
-inline const int64_t* col_of(const Tensor& readable_edge_index) {
-  return row_of(readable_edge_index) + readable_edge_index.stride(0);
+
+inline void check_x_and_cluster(const Tensor& x, const Tensor& cluster) {
+  check_floating("x", x);
+  check_cluster(cluster);
+  check_shape("x", x, {{"num_nodes", cluster.size(0)}, {"..."}});
+  check_device("cluster", cluster, "x", x);
+}
+
+// A tensor with the dtype and device of x, and rows like those of x.
+inline void check_rows(const char* name, const Tensor& tensor, const Tensor& x, int64_t rows) {
+  check_dtype(name, tensor, x.scalar_type());
+  bool fits = tensor.dim() == x.dim() && tensor.size(0) == rows;
+  for (int64_t d = 1; fits && d < x.dim(); ++d) fits = tensor.size(d) == x.size(d);
+  if (!fits) {
+    fail(name, ": expected ", rows, " rows like those of x, ", shape_name(x), ", got ", shape_name(tensor));
+  }
+  check_device(name, tensor, "x", x);
+}
+
+inline void check_pairs(const Tensor& h, const Tensor& pairs) {
+  check_floating("h", h);
+  check_shape("h", h, {{"num_nodes"}, {"channels"}});
+  check_dtype("pairs", pairs, ScalarType::Long);
+  check_shape("pairs", pairs, {{"2", 2}, {"num_pairs"}});
+  check_device("pairs", pairs, "h", h);
 }
 
 }  // namespace gpn

@@ -1,5 +1,5 @@
-// Every operator of the library, one line each. Kernels: cpu/ and cuda/; fake kernels and gradients:
-// gpn_ops/ops/.
+// Every operator of the library, one line each. Host side: ops/; kernels: cpu/ and cuda/; plain PyTorch, fake
+// kernels and gradients: gpn_ops/ops/.
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(gpn, m) {
@@ -7,10 +7,11 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("dominant(Tensor edge_index, Tensor scores, SymInt? num_nodes=None) -> Tensor");
   m.def("components(Tensor edge_index, SymInt? num_nodes=None) -> Tensor");
 
-  // with_slot: also the coarse edge of every edge, -1 for a dropped one; else that result is empty.
+  // with_slot: also the coarse edge of every edge, -1 for a dropped one; else that result is empty. batch:
+  // the graph of every node, where an edge between two graphs is an error.
   m.def(
-      "coarsen(Tensor edge_index, Tensor cluster, bool self_loops=False, bool with_slot=False) -> (Tensor "
-      "edges, Tensor slot, Tensor representative)");
+      "coarsen(Tensor edge_index, Tensor cluster, bool self_loops=False, bool with_slot=False, Tensor? "
+      "batch=None) -> (Tensor edges, Tensor slot, Tensor representative)");
   m.def("undirected(Tensor edge_index, SymInt num_nodes) -> (Tensor pairs, Tensor slot)");
 
   m.def(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._checks import SCORE_DTYPES
+from .checks import SCORE_DTYPES
 
 # What the functions here hold for a node of a tile, at most (float64, where a code takes 8 bytes).
 TILE_BYTES_PER_NODE = 64

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import _keys
-from ._checks import _name, check_metadata, check_values
+from .checks import check_metadata, check_values, dtype_name
 
 # Nodes are merged in tiles that stay in the cache.
 _TILE_BYTES = 4 << 20
@@ -84,7 +84,7 @@ class _Best:
     def check(self, edge_index: Tensor, scores: Tensor) -> None:
         if scores.dtype != self.dtype:
             raise RuntimeError(
-                f"scores: expected {_name(self.dtype)} as in chunk 0, got {_name(scores.dtype)}"
+                f"scores: expected {dtype_name(self.dtype)} as in chunk 0, got {dtype_name(scores.dtype)}"
             )
         if edge_index.device != self.device:
             raise RuntimeError(

@@ -19,18 +19,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _keys
-from ._checks import _name
-from ._pooling_checks import (
-    check_coarsen,
-    check_device,
-    check_floating,
-    check_reduction,
-    check_shape,
-    sum_dtype,
-)
-from .ops import cluster_sizes
+from .checks import check_device, check_floating, check_reduction, check_shape, dtype_name, sum_dtype
+from .ops import Coarse, cluster_sizes
 from .ops import reduce as _reduce
-from .reference.pooling import Coarse
+from .ops.coarsen import check_coarsen
 
 __all__ = ["coarsen", "parse"]
 
@@ -97,7 +89,7 @@ def parse(
         }
         dominant = torch.ops.gpn.dominant(edge_index, scores, num_nodes)
         ranks.check_device("edge_index", edge_index)
-        facts |= {"dtype of scores": _name(scores.dtype), "device of edge_index": edge_index.device.type}
+        facts |= {"dtype of scores": dtype_name(scores.dtype), "device of edge_index": edge_index.device.type}
         return facts, (dominant, _keys.self_choices(num_nodes, edge_index.device))
 
     dominant, choices = ranks.agree(local)
@@ -190,7 +182,7 @@ def coarsen(
             check_floating("edge_attr", edge_attr)
             check_shape("edge_attr", edge_attr, ("num_edges", edge_index.size(1)), ("...", None))
             check_device("edge_attr", edge_attr, "edge_index", edge_index)
-            facts["edge_attr"] = f"{_name(edge_attr.dtype)} {['num_edges', *edge_attr.shape[1:]]}"
+            facts["edge_attr"] = f"{dtype_name(edge_attr.dtype)} {['num_edges', *edge_attr.shape[1:]]}"
             facts["edge_attr.requires_grad"] = edge_attr.requires_grad and torch.is_grad_enabled()
         edges, slot, representative = torch.ops.gpn.coarsen(
             edge_index, cluster, self_loops, edge_attr is not None

@@ -9,7 +9,7 @@ from torch.library import opcheck
 
 import gpn_ops
 from gpn_ops import reference
-from gpn_ops.ops import _plain
+from gpn_ops.ops.coarsen import plain_coarsen
 
 LOOPS = pytest.mark.parametrize("self_loops", [False, True], ids=["dropped", "self_loops"])
 
@@ -175,7 +175,7 @@ def test_plain_pytorch(self_loops, graph):
     """What a device without a kernel runs."""
     if graph.num_nodes == 0:
         return
-    got = _plain.coarsen(graph.edge_index, graph.cluster, self_loops, True)
+    got = plain_coarsen(graph.edge_index, graph.cluster, self_loops, True)
     wanted = torch.ops.gpn.coarsen(graph.edge_index, graph.cluster, self_loops, True)
     assert all(map(torch.equal, got, wanted))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from gpn_ops import _checks, reference
+from gpn_ops import checks, reference
 
 PARSERS = [reference.algorithm1, reference.parse]
 EVERY_PARSER = pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
@@ -283,10 +283,10 @@ def test_metadata_checks_need_no_data(bad):
             for key, value in bad.kwargs().items()
         }
         if bad.reads_data:
-            _checks.check_metadata(**kwargs)
+            checks.check_metadata(**kwargs)
             return
         with pytest.raises(RuntimeError) as error:
-            _checks.check_metadata(**kwargs)
+            checks.check_metadata(**kwargs)
     assert str(error.value) == bad.message
 
 
@@ -295,6 +295,6 @@ def test_metadata_checks_take_sizes_known_at_run_time_only():
     with FakeTensorMode(shape_env=shape_env):
         num_edges, num_scores, num_nodes = (shape_env.create_unbacked_symint() for _ in range(3))
         edge_index = torch.empty(2, num_edges, dtype=torch.int64)
-        _checks.check_metadata(edge_index, torch.empty(num_scores), num_nodes)
+        checks.check_metadata(edge_index, torch.empty(num_scores), num_nodes)
         assert num_scores == num_edges  # known from here on; an error before
         assert num_nodes >= 0

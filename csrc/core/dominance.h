@@ -4,30 +4,27 @@
 
 #include <type_traits>
 
-#include "platform.h"
+#include "edges.h"
 
 namespace gpn {
-
-struct Edges {
-  const int64_t* row;  // [count] the node that chooses
-  const int64_t* col;  // [count] the chosen neighbour
-  int64_t count;
-  int64_t num_nodes;
-};
 
 // Scores as unsigned integers in the same order: -inf < ... < -0 == +0 < ... < +inf. NaN comes below -inf,
 // and 0 is left free to mean 'no edge'.
 constexpr uint32_t kNanCode = 1;
 
 GPN_HOST_DEVICE uint32_t ordered(float score) {
-  const uint32_t bits = bit_cast<uint32_t>(score + 0.0f);  // -0 + 0 is +0: the two zeros tie
-  const uint32_t code = bits ^ (uint32_t(int32_t(bits) >> 31) | 0x80000000u);
+  const uint32_t bits = bit_cast<uint32_t>(score);
+  const uint32_t sign = uint32_t(int32_t(bits) >> 31);  // all ones below zero
+  // Sign and magnitude become one number, in which the two zeros are the same. On the bits alone: a sum would
+  // flush subnormal scores in the threads that are set to.
+  const uint32_t code = 0x80000000u + ((bits & 0x7fffffffu) ^ sign) - sign;
   return bits << 1 > 0xff000000u ? kNanCode : code;  // the test on bits vectorises, score != score does not
 }
 
 GPN_HOST_DEVICE uint64_t ordered(double score) {
-  const uint64_t bits = bit_cast<uint64_t>(score + 0.0);
-  const uint64_t code = bits ^ (uint64_t(int64_t(bits) >> 63) | 0x8000000000000000u);
+  const uint64_t bits = bit_cast<uint64_t>(score);
+  const uint64_t sign = uint64_t(int64_t(bits) >> 63);
+  const uint64_t code = 0x8000000000000000u + ((bits & 0x7fffffffffffffffu) ^ sign) - sign;
   return bits << 1 > 0xffe0000000000000u ? kNanCode : code;
 }
 

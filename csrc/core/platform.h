@@ -28,4 +28,10 @@ GPN_HOST_DEVICE To bit_cast(From from) {
   return to;
 }
 
+// Room for `count` values. `scratch(bytes)` gives memory that lasts as long as the work that uses it.
+template <class T, class Scratch>
+T* room(const Scratch& scratch, int64_t count) {
+  return static_cast<T*>(scratch(count * int64_t(sizeof(T))));
+}
+
 }  // namespace gpn

@@ -26,13 +26,4 @@ GPN_HOST_DEVICE bool equals_maximum(T value, T maximum) {
 
 enum class Reduction { kSum, kMean, kMax };
 
-// Rows of `width` values, and the cluster of each. A negative cluster: the row is in none.
-template <class Id = int64_t>
-struct Segments {
-  const Id* cluster;  // [rows]
-  int64_t rows;
-  int64_t width;
-  int64_t num_clusters;
-};
-
 }  // namespace gpn

@@ -2,35 +2,16 @@
 // component's smallest node.
 #pragma once
 
+#include <atomic>
+#include <limits>
+#include <vector>
+
+#include "../core/errors.h"
 #include "../core/union_find.h"
-#include "dominant.h"
+#include "blocks.h"
+#include "parallel.h"
 
 namespace gpn::cpu {
-
-// Joins v and neighbour[v] for every v; neighbour[v] < 0 means none. parent: scratch of num_nodes, out: the
-// forest.
-template <class Parallel, class Choice, class Node>
-void connect_choices(const Parallel& parallel, const Choice* neighbour, int64_t num_nodes, Node* parent) {
-  for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
-    for (int64_t v = begin; v < end; ++v) parent[v] = first_parent(Node(v), Node(neighbour[v]));
-  });
-  // What is left are choices of a larger node, less those of mutual pairs, of which the larger node has just
-  // become the child. They are gathered without branches first: few remain, and which ones cannot be guessed.
-  for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
-    Node left[kBlock];
-    for (int64_t block = begin; block < end; block += kBlock) {
-      const int64_t stop = std::min(block + kBlock, end);
-      for (int64_t v = block; v < stop; ++v) prefetch(parent + std::max<int64_t>(neighbour[v], v));
-      int64_t count = 0;
-      for (int64_t v = block; v < stop; ++v) {
-        const int64_t larger = std::max<int64_t>(neighbour[v], v);
-        left[count] = Node(v);
-        count += (larger != v) & (atomic_load(parent + larger) != v);
-      }
-      for (int64_t i = 0; i < count; ++i) hook(parent, left[i], Node(neighbour[left[i]]));
-    }
-  });
-}
 
 // Whether all ids of the list lie in [0, num_nodes).
 template <class Parallel>
@@ -87,6 +68,45 @@ void label_components(const Parallel& parallel, Node* parent, int64_t num_nodes,
       label[v] = ~settle(parent, v);
     }
   });
+}
+
+// Runs f with scratch for a forest over num_nodes nodes, in the narrowest type that holds them.
+template <class Scratch, class F>
+void with_forest(int64_t num_nodes, const Scratch& scratch, const F& f) {
+  if (num_nodes <= std::numeric_limits<int32_t>::max()) {
+    f(room<int32_t>(scratch, num_nodes));
+  } else {
+    f(room<int64_t>(scratch, num_nodes));
+  }
+}
+
+template <class Parallel, class Scratch>
+void components_kernel(const Parallel& parallel, const Edges& edges, int64_t* label, const Scratch& scratch) {
+  if (!all_ids_fit(parallel, edges)) report_bad_edges(edges);
+  with_forest(edges.num_nodes, scratch, [&](auto* parent) {
+    connect_edges(parallel, edges, parent);
+    label_components(parallel, parent, edges.num_nodes, label);
+  });
+}
+
+// The largest id plus one.
+template <class Parallel, class Scratch>
+int64_t count_nodes(const Parallel& parallel, const int64_t* row, const int64_t* col, int64_t count,
+                    const Scratch&) {
+  const Pieces pieces = cut(parallel, count);
+  std::vector<int64_t> largest(pieces.tasks, -1);
+  std::atomic<bool> bad = false;
+  parallel(pieces.tasks, [&](int64_t t) {
+    int64_t most = -1, signs = 0;
+    for (int64_t i = pieces.begin(t); i < pieces.end(t); ++i) {
+      most = std::max(most, std::max(row[i], col[i]));
+      signs |= row[i] | col[i];
+    }
+    largest[t] = most;
+    if (signs < 0 || most >= kMostNodes) bad = true;
+  });
+  if (bad) report_uncountable(row, col, count);
+  return *std::max_element(largest.begin(), largest.end()) + 1;
 }
 
 }  // namespace gpn::cpu

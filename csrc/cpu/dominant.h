@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../core/atomic.h"
+#include "../core/errors.h"
 #include "blocks.h"
 #include "parallel.h"
 
@@ -291,24 +292,14 @@ Sweep dominant(const Parallel& parallel, const Edges& edges, const Score* scores
                            kept, wide_scratch);
 }
 
-// The neighbour that each node chooses, -1 where there is none, in the memory of `out` (num_nodes words of 64
-// bits) as num_nodes words of the type of `spare`, which is scratch of that length.
-template <class Parallel, class Score, class Node, class Scratch>
-Sweep choices(const Parallel& parallel, const Edges& edges, const Score* scores, int64_t* out, Node* spare,
-              const Scratch& wide_scratch) {
-  const KeepColumn keep{edges.col};
-  Node* choice = reinterpret_cast<Node*>(out);
-  Sweep outcome = dominant_runs(parallel, edges, scores, keep, choice);
-  if (outcome == Sweep::kUnsorted) {
-    outcome = dominant_unsorted(parallel, edges, scores, keep, Form::kAutomatic, 0,
-                                reinterpret_cast<uint64_t*>(out), spare, wide_scratch);
-    if (outcome == Sweep::kDone) {
-      for_each_piece(parallel, edges.num_nodes, [&](int64_t begin, int64_t end) {
-        std::copy(spare + begin, spare + end, choice + begin);
-      });
-    }
+template <class Parallel, class Score, class Scratch>
+void dominant_kernel(const Parallel& parallel, const Edges& edges, const Score* scores, Form form,
+                     int64_t first_edge, int64_t* edge, const Scratch& scratch) {
+  const auto wide_scratch = [&] { return room<int64_t>(scratch, edges.num_nodes); };
+  if (dominant(parallel, edges, scores, KeepEdge{first_edge}, form, first_edge, edge, wide_scratch) !=
+      Sweep::kDone) {
+    report_bad_values(edges, scores);
   }
-  return outcome;
 }
 
 }  // namespace gpn::cpu

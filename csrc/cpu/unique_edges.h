@@ -10,34 +10,11 @@
 #include <vector>
 
 #include "../core/atomic.h"
-#include "../core/dominance.h"
+#include "../core/errors.h"
 #include "blocks.h"
 #include "parallel.h"
 
 namespace gpn::cpu {
-
-// An edge seen as an edge between clusters; those inside a cluster are dropped unless loops are kept.
-template <class Id>
-struct BetweenClusters {
-  static constexpr bool kRowNeedsCol = false;
-  const Id* cluster;
-  bool self_loops;
-
-  // Of columns alone: rows mostly ascend, and the processor fetches those itself.
-  void fetch(int64_t col) const { prefetch_read(cluster + col); }
-  uint64_t row(int64_t row, int64_t) const { return cluster[row]; }
-  uint64_t col(int64_t, int64_t col) const { return cluster[col]; }
-  bool keeps(uint64_t row, uint64_t col) const { return (row != col) | self_loops; }
-};
-
-// An edge seen as an unordered pair: it and its reverse are one.
-struct WithoutDirection {
-  static constexpr bool kRowNeedsCol = true;
-  void fetch(int64_t) const {}
-  uint64_t row(int64_t row, int64_t col) const { return std::min(row, col); }
-  uint64_t col(int64_t row, int64_t col) const { return std::max(row, col); }
-  bool keeps(uint64_t, uint64_t) const { return true; }
-};
 
 // Where the parts of an edge lie in one word: row within the bucket, column, edge id (if asked for), from
 // high to low.
@@ -106,7 +83,8 @@ class UniqueEdges {
         size_(layout.buckets(), 0),
         unique_(layout.buckets() + 1, 0) {}
 
-  // False if a node id is out of range. slot, if not null: -1 for every edge.
+  // False if a node id is out of range or the view does not accept an edge. slot, if not null: -1 for every
+  // edge.
   bool scatter(int64_t* slot) {
     std::atomic<bool> bad = false;
     // Dropped edges are counted as well: to know them would need a second look at the cluster of every
@@ -136,7 +114,7 @@ class UniqueEdges {
     for_each_block([&](int64_t task, int64_t block, int64_t count) {
       const int64_t* row = edges_.row + block;
       const int64_t* col = edges_.col + block;
-      if (!fit(col, count)) return !(bad = true);
+      if (!fit(col, count) || !view_.accepts(row, col, count)) return !(bad = true);
       const auto [view, layout] = std::pair(view_, layout_);
       int64_t* next = next_.data() + task * layout.buckets();
       Word* words = words_;
@@ -248,36 +226,29 @@ class UniqueEdges {
   std::vector<int64_t> unique_;        // [buckets + 1] distinct edges before a bucket
 };
 
-// The number of clusters, -1 if an id is not below `count`. narrow: a copy of the ids.
-template <class Parallel, class Id>
-int64_t narrow_clusters(const Parallel& parallel, const int64_t* cluster, int64_t count, Id* narrow) {
-  const Pieces pieces = cut(parallel, count);
-  std::vector<int64_t> largest(pieces.tasks, -1);
-  std::atomic<bool> bad = false;
-  parallel(pieces.tasks, [&](int64_t task) {
-    int64_t most = -1;
-    uint64_t signs = 0;
-    for (int64_t v = pieces.begin(task); v < pieces.end(task); ++v) {
-      most = std::max(most, cluster[v]);
-      signs |= uint64_t(cluster[v]) | (uint64_t(count - 1) - uint64_t(cluster[v]));
-      narrow[v] = Id(cluster[v]);
-    }
-    largest[task] = most;
-    if (int64_t(signs) < 0) bad = true;
-  });
-  return bad ? -1 : *std::max_element(largest.begin(), largest.end()) + 1;
+// What distinct() gives: false if a node id is out of range or the view refuses an edge. found: makes room
+// for the distinct edges once their number is known. slot: [edges.count], or null.
+template <class Word, class Parallel, class View, class Found, class Scratch>
+bool distinct_as(const Parallel& parallel, const Edges& edges, View view, const EdgeLayout& layout,
+                 int64_t* slot, Found& found, const Scratch& scratch) {
+  UniqueEdges<Parallel, View, Word> unique(parallel, edges, view, layout, room<Word>(scratch, edges.count));
+  if (!unique.scatter(slot)) return false;
+  const int64_t count = unique.sort(scratch.nested());
+  int64_t* row = found.new_edges(count);
+  unique.write(row, row + count, slot);
+  return true;
 }
 
-// representative[c] = the smallest node of cluster c, num_nodes where there is none.
-template <class Parallel, class Id>
-void smallest_nodes(const Parallel& parallel, const Id* cluster, int64_t num_nodes, int64_t num_clusters,
-                    int64_t* representative) {
-  for_each_piece(parallel, num_clusters, [&](int64_t begin, int64_t end) {
-    std::fill(representative + begin, representative + end, num_nodes);
-  });
-  for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
-    for (int64_t v = begin; v < end; ++v) atomic_lower(representative + cluster[v], v);
-  });
+// num_ids: renamed nodes lie in [0, num_ids).
+template <class Parallel, class View, class Found, class Scratch>
+bool distinct(const Parallel& parallel, const Edges& edges, View view, int64_t num_ids, int64_t* slot,
+              Found& found, const Scratch& scratch) {
+  const EdgeLayout layout(edges.count, num_ids, slot != nullptr);
+  if (layout.word_bits() <= 32)
+    return distinct_as<uint32_t>(parallel, edges, view, layout, slot, found, scratch);
+  if (layout.word_bits() <= 64)
+    return distinct_as<uint64_t>(parallel, edges, view, layout, slot, found, scratch);
+  return distinct_as<unsigned __int128>(parallel, edges, view, layout, slot, found, scratch);
 }
 
 }  // namespace gpn::cpu

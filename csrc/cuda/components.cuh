@@ -3,7 +3,7 @@
 
 #include <cub/device/device_scan.cuh>
 
-#include "../core/dominance.h"
+#include "../core/errors.h"
 #include "../core/union_find.h"
 #include "launch.cuh"
 
@@ -20,22 +20,6 @@ __global__ void raise_largest(const Id* ids, int64_t count, Id* largest) {
     most = other > most ? other : most;
   }
   if (threadIdx.x % kWarp == 0) atomic_raise(largest, most);
-}
-
-// Registers: 40.
-template <class Node>
-__global__ void start_from_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count())
-    parent[v] = first_parent(Node(v), Node(neighbour[v]));
-}
-
-// What start_from_choices left: the choices of a larger node.
-// Registers: 32.
-template <class Node>
-__global__ void hook_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    if (neighbour[v] > v) hook(parent, Node(v), Node(neighbour[v]));
-  }
 }
 
 // Registers: 32.
@@ -79,7 +63,7 @@ template <class Node, class Scratch>
 void label_components(const Launcher& launch, Node* parent, int64_t num_nodes, int64_t* label,
                       const Scratch& scratch) {
   if (num_nodes == 0) return;
-  Node* rank = static_cast<Node*>(scratch(num_nodes * sizeof(Node)));
+  Node* rank = room<Node>(scratch, num_nodes);
   launch(flag_roots<Node>, num_nodes, parent, num_nodes, rank);
   size_t bytes = 0;
   Launcher::check(cub::DeviceScan::InclusiveSum(nullptr, bytes, rank, rank, num_nodes, launch.stream));
@@ -90,20 +74,36 @@ void label_components(const Launcher& launch, Node* parent, int64_t num_nodes, i
 }
 
 template <class Node, class Scratch>
-void label_choices(const Launcher& launch, const int64_t* neighbour, int64_t num_nodes, int64_t* label,
-                   const Scratch& scratch) {
-  Node* parent = static_cast<Node*>(scratch(num_nodes * sizeof(Node)));
-  launch(start_from_choices<Node>, num_nodes, neighbour, num_nodes, parent);
-  launch(hook_choices<Node>, num_nodes, neighbour, num_nodes, parent);
-  label_components(launch, parent, num_nodes, label, scratch);
-}
-
-template <class Node, class Scratch>
 void label_edges(const Launcher& launch, const Edges& edges, int64_t* label, const Scratch& scratch) {
-  Node* parent = static_cast<Node*>(scratch(edges.num_nodes * sizeof(Node)));
+  Node* parent = room<Node>(scratch, edges.num_nodes);
   launch(start_alone<Node>, edges.num_nodes, edges.num_nodes, parent);
   launch(hook_edges<Node>, edges.count, edges, parent);
   label_components(launch, parent, edges.num_nodes, label, scratch);
+}
+
+template <class Scratch>
+void components_kernel(const Launcher& launch, const Edges& edges, int64_t* label, const Scratch& scratch) {
+  if (edges.num_nodes <= std::numeric_limits<int32_t>::max()) {
+    label_edges<int32_t>(launch, edges, label, scratch);
+  } else {
+    label_edges<int64_t>(launch, edges, label, scratch);
+  }
+}
+
+// The largest id plus one: waits for the device.
+template <class Scratch>
+int64_t count_nodes(const Launcher& launch, const int64_t* row, const int64_t* col, int64_t count,
+                    const Scratch& scratch) {
+  int64_t* on_device = room<int64_t>(scratch, 1);
+  launch(fill<int64_t>, 1, on_device, 1, -1);
+  launch(raise_largest<int64_t>, count, row, count, on_device);
+  launch(raise_largest<int64_t>, count, col, count, on_device);
+  int64_t on_host = -1;
+  launch.read(on_device, &on_host, 1);
+  if (on_host >= kMostNodes) {
+    fail("edge_index: expected node ids below 2^", kMostNodesLog2, ", got ", on_host);
+  }
+  return on_host + 1;
 }
 
 }  // namespace gpn::cuda

@@ -7,12 +7,6 @@
 
 namespace gpn::cuda {
 
-// Registers: 32.
-template <class T>
-__global__ void fill(T* out, int64_t count, T value) {
-  for (int64_t i = thread_index(); i < count; i += thread_count()) out[i] = value;
-}
-
 // The maximum over the lanes from this one to the end of its run of equal rows. Every lane of the warp takes
 // part.
 __device__ inline uint64_t highest_in_run(int64_t row, uint64_t key, int lane) {
@@ -110,11 +104,17 @@ void dominant(const Launcher& launch, const Edges& edges, const Score* scores, K
       return;
     }
   }
-  int64_t* ids = static_cast<int64_t*>(scratch(num_nodes * sizeof(int64_t)));
+  int64_t* ids = room<int64_t>(scratch, num_nodes);
   launch(fill<int64_t>, num_nodes, ids, num_nodes, kNoEdge);
   launch(raise_wide<Score>, edges.count, edges, scores, keys);
   launch(lower_ids<Score>, edges.count, edges, scores, keys, first_edge, ids);
   launch(decode_wide<Keep>, num_nodes, ids, num_nodes, keep, first_edge, kept);
+}
+
+template <class Score, class Scratch>
+void dominant_kernel(const Launcher& launch, const Edges& edges, const Score* scores, Form form,
+                     int64_t first_edge, int64_t* edge, const Scratch& scratch) {
+  dominant(launch, edges, scores, KeepEdge{first_edge}, form, first_edge, edge, scratch);
 }
 
 }  // namespace gpn::cuda

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -34,6 +35,13 @@ struct Launcher {
     check(cudaGetLastError());
   }
 
+  // Waits for the device.
+  template <class T>
+  void read(const T* on_device, T* on_host, int64_t count) const {
+    check(cudaMemcpyAsync(on_host, on_device, count * sizeof(T), cudaMemcpyDeviceToHost, stream));
+    check(cudaStreamSynchronize(stream));
+  }
+
   static void check(cudaError_t error) {
     if (error != cudaSuccess)
       throw std::runtime_error(std::string("gpn: CUDA error: ") + cudaGetErrorString(error));
@@ -57,6 +65,22 @@ __device__ inline void assert_fits(bool all_fit) {
 __device__ inline bool in_range(int64_t id, int64_t num_nodes) {
   assert_fits(fits(id, num_nodes));
   return fits(id, num_nodes);
+}
+
+// Registers: 32.
+template <class T>
+__global__ void fill(T* out, int64_t count, T value) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) out[i] = value;
+}
+
+// Runs f with the narrowest unsigned integer that numbers `count` things, and one more.
+template <class F>
+void with_index(int64_t count, const F& f) {
+  if (count < std::numeric_limits<uint32_t>::max()) {
+    f(uint32_t());
+  } else {
+    f(uint64_t());
+  }
 }
 
 }  // namespace gpn::cuda

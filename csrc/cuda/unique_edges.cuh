@@ -6,8 +6,7 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
 
-#include "../core/dominance.h"
-#include "dominant.cuh"
+#include "../core/errors.h"
 #include "launch.cuh"
 
 namespace gpn::cuda {
@@ -28,25 +27,6 @@ struct EdgeKeys {
   GPN_HOST_DEVICE int64_t col(uint64_t key) const { return int64_t(key & ((uint64_t(1) << id_bits) - 1)); }
   GPN_HOST_DEVICE uint64_t dropped() const { return uint64_t(1) << (2 * id_bits); }
   int key_bits() const { return 2 * id_bits + 1; }
-};
-
-// An edge seen as an edge between clusters; those inside a cluster are dropped unless loops are kept.
-struct BetweenClusters {
-  const int64_t* cluster;
-  bool self_loops;
-
-  __device__ uint64_t operator()(EdgeKeys keys, int64_t row, int64_t col, int64_t num_nodes) const {
-    const int64_t r = cluster[row], c = cluster[col];
-    if (!fits(r, num_nodes) || !fits(c, num_nodes)) return keys.dropped();  // find_largest has asserted
-    return r != c || self_loops ? keys.key(r, c) : keys.dropped();
-  }
-};
-
-// An edge seen as an unordered pair: it and its reverse are one.
-struct WithoutDirection {
-  __device__ uint64_t operator()(EdgeKeys keys, int64_t row, int64_t col, int64_t) const {
-    return row < col ? keys.key(row, col) : keys.key(col, row);
-  }
 };
 
 // edge_id may be null.
@@ -95,10 +75,10 @@ class UniqueEdges {
               const Scratch& scratch)
       : launch_(launch), count_(edges.count), keys_(num_ids) {
     if (count_ == 0) return;
-    uint64_t* unsorted = static_cast<uint64_t*>(scratch(count_ * sizeof(uint64_t)));
-    key_ = static_cast<uint64_t*>(scratch(count_ * sizeof(uint64_t)));
-    Id* unsorted_id = with_slot ? static_cast<Id*>(scratch(count_ * sizeof(Id))) : nullptr;
-    edge_id_ = with_slot ? static_cast<Id*>(scratch(count_ * sizeof(Id))) : nullptr;
+    uint64_t* unsorted = room<uint64_t>(scratch, count_);
+    key_ = room<uint64_t>(scratch, count_);
+    Id* unsorted_id = with_slot ? room<Id>(scratch, count_) : nullptr;
+    edge_id_ = with_slot ? room<Id>(scratch, count_) : nullptr;
     launch_(make_keys<View, Id>, count_, edges, view, keys_, unsorted, unsorted_id);
 
     const auto sort = [&](void* storage, size_t& bytes) {
@@ -137,56 +117,35 @@ class UniqueEdges {
   int64_t* rank_ = nullptr;
 };
 
-// ----------------------------------------------------------------------------------------------- clusters
-
-__device__ inline bool is_cluster(int64_t id, int64_t num_clusters) {
-  if (!fits(id, num_clusters)) {
-    __assert_fail("cluster: ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");
-    return false;
-  }
-  return true;
-}
-
-// *largest = the largest cluster, at least what stood there.
-// Registers: 40.
-template <class Id>
-__global__ void find_largest(const Id* cluster, int64_t num_nodes, Id* largest) {
-  Id most = -1;
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    if (is_cluster(cluster[v], num_nodes) && cluster[v] > most) most = cluster[v];
-  }
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const Id other = __shfl_down_sync(0xffffffffu, most, offset);
-    most = other > most ? other : most;
-  }
-  if (threadIdx.x % kWarp == 0) atomic_raise(largest, most);
-}
-
-// representative[c] = the smallest node of cluster c, at most what stood there.
+// counts[0] = the number of distinct edges, counts[1] += 1: from the largest cluster to the number of them.
 // Registers: 32.
-template <class Id>
-__global__ void lower_representatives(const Id* cluster, int64_t num_nodes, int64_t num_clusters,
-                                      int64_t* representative) {
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    if (fits(cluster[v], num_clusters)) atomic_lower(representative + cluster[v], v);
-  }
+__global__ inline void finish_counts(const int64_t* last_rank, int64_t* counts) {
+  if (thread_index() > 0) return;
+  counts[0] = last_rank ? *last_rank : 0;
+  counts[1] += 1;
 }
 
-// Registers: 40.
-template <class Node>
-__global__ void assert_no_gaps(const Node* representative, int64_t num_clusters, int64_t num_nodes) {
-  for (int64_t c = thread_index(); c < num_clusters; c += thread_count()) {
-    if (representative[c] == num_nodes) {
-      __assert_fail("cluster: every id from 0 to the largest", __FILE__, __LINE__, "gpn::cuda");
-    }
+// Writes the distinct edges into what `found` makes, and returns the number of clusters. largest_cluster:
+// called with a word on the device for the largest one, -1 at first. Waits for the device once, to read both
+// numbers.
+template <class View, class Largest, class Found, class Scratch>
+int64_t distinct(const Launcher& launch, const Edges& edges, View view, Largest largest_cluster,
+                 int64_t* slot, Found& found, const Scratch& scratch) {
+  if (edges.num_nodes > int64_t(1) << kMostIdBits) {
+    fail("num_nodes: expected at most 2^", kMostIdBits, " on CUDA, got ", edges.num_nodes);
   }
-}
-
-inline void smallest_nodes(const Launcher& launch, const int64_t* cluster, int64_t num_nodes,
-                           int64_t num_clusters, int64_t* representative) {
-  launch(fill<int64_t>, num_clusters, representative, num_clusters, num_nodes);
-  launch(lower_representatives<int64_t>, num_nodes, cluster, num_nodes, num_clusters, representative);
-  launch(assert_no_gaps<int64_t>, num_clusters, representative, num_clusters, num_nodes);
+  int64_t* counts = room<int64_t>(scratch, 2);
+  launch(fill<int64_t>, 2, counts, 2, -1);
+  largest_cluster(counts + 1);
+  int64_t on_host[2];
+  with_index(edges.count, [&](auto id) {
+    const UniqueEdges<decltype(id)> unique(launch, edges, view, edges.num_nodes, slot != nullptr, scratch);
+    launch(finish_counts, 1, unique.last_rank(), counts);
+    launch.read(counts, on_host, 2);
+    int64_t* row = found.new_edges(on_host[0]);
+    unique.write(row, row + on_host[0], slot);
+  });
+  return on_host[1];
 }
 
 }  // namespace gpn::cuda

@@ -6,7 +6,7 @@ import torch
 import torch_geometric
 from torch import Tensor
 
-from gpn_ops._checks import check_metadata, check_values
+from gpn_ops.checks import check_metadata, check_values
 
 from ._inputs import numbered_graphs, plain
 from .multiset import Reduce

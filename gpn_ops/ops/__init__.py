@@ -1,12 +1,15 @@
-"""The operators as typed functions, one subject a file: contract, fake kernels, gradients."""
+"""The operators, one a file: its function, its plain-PyTorch form, its fake kernel and its gradient."""
 
-from ..reference.pooling import Coarse, Mask, Undirected
-from . import _plain  # noqa: F401
-from .coarsening import coarsen
-from .masking import mask
-from .parsing import components, dominant, parse
-from .reducing import accumulate_, cluster_sizes, lift, reduce
-from .scoring import pair_dot, pair_product, pair_product_backward_, undirected
+from .coarsen import Coarse, coarsen
+from .components import components
+from .dominant import dominant
+from .lift import lift
+from .mask import Mask, mask
+from .pair_dot import pair_dot
+from .pair_product import pair_product, pair_product_backward_
+from .parse import parse
+from .reduce import accumulate_, cluster_sizes, reduce
+from .undirected import Undirected, undirected
 
 __all__ = [
     "Coarse",

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "check.h"
-#include "cpu/components.h"
-#include "cpu/unique_edges.h"
+#include "cpu/coarsen.h"
+#include "cpu/parse.h"
 
 namespace {
 

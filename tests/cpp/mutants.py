@@ -65,7 +65,7 @@ RAISE = "AtomicRef<T>(*address).fetch_max(value, memory_order_relaxed);"
 LOWER = "AtomicRef<T>(*address).fetch_min(value, memory_order_relaxed);"
 ASSERT_FITS = """  if (!all_fit)
     __assert_fail("edge_index: node ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");"""
-FLIP = "(uint32_t(int32_t(bits) >> 31) | 0x80000000u)"
+FLIP = "((bits & 0x7fffffffu) ^ sign) - sign"
 NODES = "v < num_nodes; v += thread_count()) "
 
 MUTANTS = [
@@ -107,16 +107,22 @@ MUTANTS = [
         quick=True,
         more=(("return uint32_t(~key);", "return uint32_t(key);"),),
     ),
-    Mutant("negative-scores-upside-down", "csrc/core/dominance.h", FLIP, "0x80000000u", PARSE),
+    Mutant("negative-scores-upside-down", "csrc/core/dominance.h", FLIP, "(bits & 0x7fffffffu)", PARSE),
     Mutant(
         "negative-doubles-upside-down",
         "csrc/core/dominance.h",
-        "(uint64_t(int64_t(bits) >> 63) | 0x8000000000000000u)",
-        "0x8000000000000000u",
+        "((bits & 0x7fffffffffffffffu) ^ sign) - sign",
+        "(bits & 0x7fffffffffffffffu)",
         PARSE,
     ),
-    Mutant("zeros-differ", "csrc/core/dominance.h", "score + 0.0f", "score", PARSE),
-    Mutant("zeros-differ-in-double", "csrc/core/dominance.h", "score + 0.0)", "score)", PARSE),
+    Mutant("zeros-differ", "csrc/core/dominance.h", FLIP, "((bits & 0x7fffffffu) ^ sign)", PARSE),
+    Mutant(
+        "zeros-differ-in-double",
+        "csrc/core/dominance.h",
+        "((bits & 0x7fffffffffffffffu) ^ sign) - sign",
+        "((bits & 0x7fffffffffffffffu) ^ sign)",
+        PARSE,
+    ),
     Mutant(
         "nan-above-everything",
         "csrc/core/dominance.h",
@@ -285,7 +291,7 @@ MUTANTS = [
     ),
     Mutant(
         "larger-choices-skipped",
-        "csrc/cuda/components.cuh",
+        "csrc/cuda/parse.cuh",
         "if (neighbour[v] > v) hook",
         "if (neighbour[v] > v + 1) hook",
         PARSE,
@@ -301,7 +307,7 @@ MUTANTS = [
     # ------------------------------------------------------------------------------------- pooling on CUDA
     Mutant(
         "run-misses-its-last-item",
-        "csrc/cuda/segments.cuh",
+        "csrc/cuda/reduce.cuh",
         "} while (i < runs.count && runs.owner[i] == owner);",
         "} while (i + 1 < runs.count && runs.owner[i] == owner);",
         POOLING,
@@ -309,7 +315,7 @@ MUTANTS = [
     ),
     Mutant(
         "run-past-the-end",
-        "csrc/cuda/segments.cuh",
+        "csrc/cuda/reduce.cuh",
         "} while (i < runs.count && runs.owner[i] == owner);",
         "} while (runs.owner[i] == owner && i < runs.count);",
         POOLING,
@@ -317,21 +323,21 @@ MUTANTS = [
     ),
     Mutant(
         "mean-of-one-more",
-        "csrc/cuda/segments.cuh",
+        "csrc/cuda/reduce.cuh",
         "sum / Sum<T>(terms)",
         "sum / Sum<T>(terms + 1)",
         POOLING,
     ),
     Mutant(
         "one-sort-bit-too-few",
-        "csrc/cuda/segments.cuh",
+        "csrc/cuda/reduce.cuh",
         "int64_t(1) << bits <= num_owners",
         "int64_t(1) << bits < num_owners",
         POOLING,
     ),
     Mutant(
         "sizes-counted-plain",
-        "csrc/cuda/segments.cuh",
+        "csrc/cuda/reduce.cuh",
         "AtomicRef<int64_t>(sizes[c]).fetch_add(1, memory_order_relaxed);",
         "++sizes[c];",
         POOLING,
@@ -339,14 +345,14 @@ MUTANTS = [
     ),
     Mutant(
         "gradient-to-every-maximum",
-        "csrc/cuda/segments.cuh",
+        "csrc/cuda/reduce.cuh",
         "        break;\n",
         "",
         POOLING,
     ),
     Mutant(
         "cluster-bound-off-by-one",
-        "csrc/cuda/segments.cuh",
+        "csrc/cuda/reduce.cuh",
         "id >= -1 && id < num_clusters",
         "id >= -1 && id <= num_clusters",
         POOLING,
@@ -367,14 +373,14 @@ MUTANTS = [
     ),
     Mutant(
         "pairs-with-direction",
-        "csrc/cuda/unique_edges.cuh",
+        "csrc/cuda/undirected.cuh",
         "return row < col ? keys.key(row, col) : keys.key(col, row);",
         "return keys.key(row, col);",
         POOLING,
     ),
     Mutant(
         "representative-plain",
-        "csrc/cuda/unique_edges.cuh",
+        "csrc/cuda/coarsen.cuh",
         "atomic_lower(representative + cluster[v], v);",
         "representative[cluster[v]] = v;",
         POOLING,
@@ -382,14 +388,14 @@ MUTANTS = [
     ),
     Mutant(
         "pair-stride-of-threads",
-        "csrc/cuda/pairs.cuh",
+        "csrc/cuda/pair_dot.cuh",
         "p < pairs.count; p += thread_count() / kWarp",
         "p < pairs.count; p += thread_count()",
         POOLING,
     ),
     Mutant(
         "every-lane-writes",
-        "csrc/cuda/pairs.cuh",
+        "csrc/cuda/pair_dot.cuh",
         "if (lane == 0) out[p] = T(sum);",
         "out[p] = T(sum);",
         POOLING,

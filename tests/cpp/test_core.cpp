@@ -4,8 +4,7 @@
 #include <limits>
 
 #include "check.h"
-#include "cpu/components.h"
-#include "cpu/dominant.h"
+#include "cpu/parse.h"
 
 namespace gpn::test {
 namespace {

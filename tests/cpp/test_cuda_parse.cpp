@@ -5,10 +5,8 @@
 #include <limits>
 
 #include "check.h"
-#include "cpu/components.h"
-#include "cpu/dominant.h"
-#include "cuda/components.cuh"
-#include "cuda/dominant.cuh"
+#include "cpu/parse.h"
+#include "cuda/parse.cuh"
 #include "device.h"
 #include "seeds.h"
 

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <limits>
 
-#include "cuda/pairs.cuh"
-#include "cuda/segments.cuh"
-#include "cuda/unique_edges.cuh"
+#include "cuda/coarsen.cuh"
+#include "cuda/lift.cuh"
+#include "cuda/mask.cuh"
+#include "cuda/pair_product.cuh"
+#include "cuda/undirected.cuh"
 #include "device.h"
 #include "plain_pooling.h"
 #include "seeds.h"
@@ -285,7 +287,7 @@ void test_pairs(Random& random) {
   const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
   const Scratch memory(random());
   const Launcher launch = random_launcher(random);
-  const cuda::Pairs pairs{memory.copy(first), memory.copy(second), num_pairs, num_nodes};
+  const Pairs pairs{memory.copy(first), memory.copy(second), num_pairs, num_nodes};
   const std::vector<T> exact = small_integers<T>(random, num_nodes * width),
                        weight = small_integers<T>(random, width);
   const std::vector<T> h = random_values<T>(random, num_nodes * width),
@@ -345,7 +347,7 @@ void test_bad_pairs(Random& random) {
   const int64_t bad = random.of<int64_t>({-1, 3, INT64_MIN, INT64_MAX});
   std::vector<int64_t> first{0, 1, 2}, second{1, 2, 0};
   (random.below(2) ? first : second)[1] = bad;
-  const cuda::Pairs pairs{memory.copy(first), memory.copy(second), 3, 3};
+  const Pairs pairs{memory.copy(first), memory.copy(second), 3, 3};
   const float* ones = memory.copy(std::vector<float>(3, 1));
   float* out = memory.array<float>(3);
   launch(cuda::pair_dot<float>, 3 * cuda::kWarp, pairs, ones, ones, 1, out);

@@ -4,9 +4,11 @@
 #include <limits>
 #include <memory>
 
-#include "cpu/pairs.h"
-#include "cpu/segments.h"
-#include "cpu/unique_edges.h"
+#include "cpu/coarsen.h"
+#include "cpu/lift.h"
+#include "cpu/mask.h"
+#include "cpu/pair_product.h"
+#include "cpu/undirected.h"
 #include "plain_pooling.h"
 
 namespace gpn::test {
@@ -276,7 +278,7 @@ void test_pairs(Engine& random) {
       for (const int64_t width : {1, 15, 16, 33}) {
         const std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
         const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
-        const cpu::Pairs pairs{first.data(), second.data(), num_pairs};
+        const Pairs pairs{first.data(), second.data(), num_pairs, num_nodes};
         const std::vector<T> exact = small_integers<T>(random, num_nodes * width),
                              weight = small_integers<T>(random, width);
         const std::vector<T> h = random_values<T>(random, num_nodes * width);

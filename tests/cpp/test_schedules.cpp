@@ -3,8 +3,7 @@
 #include "emulation/emulation.h"
 //
 #include "check.h"
-#include "cpu/components.h"
-#include "cpu/dominant.h"
+#include "cpu/parse.h"
 #include "seeds.h"
 
 namespace gpn::test {

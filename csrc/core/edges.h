@@ -1,0 +1,36 @@
+// What the operators are given, on raw pointers.
+#pragma once
+
+#include "platform.h"
+
+namespace gpn {
+
+// More nodes than any memory holds; sizes in bytes still fit 64 bits.
+constexpr int64_t kMostNodesLog2 = 58;
+constexpr int64_t kMostNodes = int64_t(1) << kMostNodesLog2;
+
+struct Edges {
+  const int64_t* row;  // [count] the node that chooses
+  const int64_t* col;  // [count] the chosen neighbour
+  int64_t count;
+  int64_t num_nodes;
+};
+
+// Two nodes each, in no order.
+struct Pairs {
+  const int64_t* first;   // [count]
+  const int64_t* second;  // [count]
+  int64_t count;
+  int64_t num_nodes;
+};
+
+// Rows of `width` values, and the cluster of each. A negative cluster: the row is in none.
+template <class Id = int64_t>
+struct Segments {
+  const Id* cluster;  // [rows]
+  int64_t rows;
+  int64_t width;
+  int64_t num_clusters;
+};
+
+}  // namespace gpn

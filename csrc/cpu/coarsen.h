@@ -1,0 +1,93 @@
+// The graph between clusters, on the CPU.
+#pragma once
+
+#include <limits>
+
+#include "unique_edges.h"
+
+namespace gpn::cpu {
+
+// An edge seen as an edge between clusters; those inside a cluster are dropped unless loops are kept.
+template <class Id>
+struct BetweenClusters {
+  static constexpr bool kRowNeedsCol = false;
+  const Id* cluster;
+  bool self_loops;
+  const int64_t* batch = nullptr;  // the graph of every node, or null: then edges may join any two
+
+  // Of columns alone: rows mostly ascend, and the processor fetches those itself.
+  void fetch(int64_t col) const { prefetch_read(cluster + col); }
+  uint64_t row(int64_t row, int64_t) const { return cluster[row]; }
+  uint64_t col(int64_t, int64_t col) const { return cluster[col]; }
+  bool accepts(const int64_t* row, const int64_t* col, int64_t count) const {
+    if (!batch) return true;
+    int64_t differ = 0;
+    for (int64_t i = 0; i < count; ++i) differ |= batch[row[i]] ^ batch[col[i]];
+    return differ == 0;
+  }
+  bool keeps(uint64_t row, uint64_t col) const { return (row != col) | self_loops; }
+};
+
+// The number of clusters, -1 if an id is not below `count`. narrow: a copy of the ids.
+template <class Parallel, class Id>
+int64_t narrow_clusters(const Parallel& parallel, const int64_t* cluster, int64_t count, Id* narrow) {
+  const Pieces pieces = cut(parallel, count);
+  std::vector<int64_t> largest(pieces.tasks, -1);
+  std::atomic<bool> bad = false;
+  parallel(pieces.tasks, [&](int64_t task) {
+    int64_t most = -1;
+    uint64_t signs = 0;
+    for (int64_t v = pieces.begin(task); v < pieces.end(task); ++v) {
+      most = std::max(most, cluster[v]);
+      signs |= uint64_t(cluster[v]) | (uint64_t(count - 1) - uint64_t(cluster[v]));
+      narrow[v] = Id(cluster[v]);
+    }
+    largest[task] = most;
+    if (int64_t(signs) < 0) bad = true;
+  });
+  return bad ? -1 : *std::max_element(largest.begin(), largest.end()) + 1;
+}
+
+// representative[c] = the smallest node of cluster c, num_nodes where there is none.
+template <class Parallel, class Id>
+void smallest_nodes(const Parallel& parallel, const Id* cluster, int64_t num_nodes, int64_t num_clusters,
+                    int64_t* representative) {
+  for_each_piece(parallel, num_clusters, [&](int64_t begin, int64_t end) {
+    std::fill(representative + begin, representative + end, num_nodes);
+  });
+  for_each_piece(parallel, num_nodes, [&](int64_t begin, int64_t end) {
+    for (int64_t v = begin; v < end; ++v) atomic_lower(representative + cluster[v], v);
+  });
+}
+
+template <class Id, class Parallel, class Found, class Scratch>
+void coarsen_as(const Parallel& parallel, const Edges& edges, const int64_t* cluster, bool self_loops,
+                const int64_t* batch, int64_t* slot, Found& found, const Scratch& scratch) {
+  Id* narrow = room<Id>(scratch, edges.num_nodes);
+  const int64_t num_clusters = narrow_clusters(parallel, cluster, edges.num_nodes, narrow);
+  if (num_clusters < 0) report_bad_clusters(cluster, edges.num_nodes, 0, "num_nodes", edges.num_nodes);
+  int64_t* representative = found.new_representative(num_clusters);
+  smallest_nodes(parallel, narrow, edges.num_nodes, num_clusters, representative);
+  const int64_t gap =
+      std::find(representative, representative + num_clusters, edges.num_nodes) - representative;
+  if (gap < num_clusters) {
+    fail("cluster: expected every id from 0 to ", num_clusters - 1, ", got no node with id ", gap);
+  }
+  const BetweenClusters<Id> view{narrow, self_loops, batch};
+  if (!distinct(parallel, edges, view, num_clusters, slot, found, scratch)) {
+    report_bad_ends("edge_index", edges.row, edges.col, edges.count, edges.num_nodes);
+    report_joined_graphs(edges, batch);
+  }
+}
+
+template <class Parallel, class Found, class Scratch>
+void coarsen_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster, bool self_loops,
+                    const int64_t* batch, int64_t* slot, Found& found, const Scratch& scratch) {
+  if (edges.num_nodes <= std::numeric_limits<int32_t>::max()) {
+    coarsen_as<int32_t>(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
+  } else {
+    coarsen_as<int64_t>(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
+  }
+}
+
+}  // namespace gpn::cpu

@@ -1,0 +1,53 @@
+// What the CPU kernels take from torch: its threads and its allocator.
+#pragma once
+
+#include <algorithm>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "../ops/host.h"
+
+namespace gpn::cpu {
+
+struct Threads {
+  // At most one task a thread, and none so small that starting a thread costs more than it saves.
+  int64_t tasks(int64_t size) const {
+    return std::clamp<int64_t>(size / 16384, 1, torch::stable::get_num_threads());
+  }
+
+  template <class F>
+  void operator()(int64_t tasks, const F& f) const {
+    if (tasks == 1) return f(0);
+    torch::stable::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) f(task);
+    });
+  }
+};
+
+// Asks for large pages: the first touch of fresh memory, page by page, would cost more than the work that
+// fills it.
+inline void use_large_pages(void* memory, int64_t bytes) {
+#if defined(__linux__)
+  constexpr int64_t kPage = int64_t(1) << 21;
+  const int64_t begin = (int64_t(memory) + kPage - 1) / kPage * kPage,
+                end = (int64_t(memory) + bytes) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), size_t(end - begin), MADV_HUGEPAGE);
+#else
+  (void)memory, (void)bytes;
+#endif
+}
+
+struct Device {
+  explicit Device(const Tensor&) {}
+  Threads run;
+
+  static Tensor new_tensor(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
+    const Tensor tensor = torch::stable::new_empty(like, shape, type);
+    use_large_pages(tensor.mutable_data_ptr(), tensor.numel() * int64_t(tensor.element_size()));
+    return tensor;
+  }
+};
+
+}  // namespace gpn::cpu

@@ -1,0 +1,15 @@
+// The operators for CPU tensors.
+#include "../ops/register.h"
+#include "coarsen.h"
+#include "components.h"
+#include "device.h"
+#include "dominant.h"
+#include "lift.h"
+#include "mask.h"
+#include "pair_dot.h"
+#include "pair_product.h"
+#include "parse.h"
+#include "reduce.h"
+#include "undirected.h"
+
+STABLE_TORCH_LIBRARY_IMPL(gpn, CPU, m) { GPN_IMPLEMENT_OPERATORS(m, gpn::cpu::Device) }

@@ -1,0 +1,31 @@
+// What the CUDA kernels take from torch: its allocator, the current device and its stream.
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+
+#include "../ops/host.h"
+#include "launch.cuh"
+
+namespace gpn::cuda {
+
+// Makes a tensor's device the current one, for as long as the object lives, and launches on its stream.
+class Device {
+ public:
+  explicit Device(const Tensor& tensor) : guard_(tensor.get_device_index()) {
+    void* stream = nullptr;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
+    run.stream = static_cast<cudaStream_t>(stream);
+  }
+  Launcher run{nullptr};
+
+  // Freed memory is reused in stream order, so a tensor may go before the kernels that use it have run.
+  static Tensor new_tensor(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
+    return torch::stable::new_empty(like, shape, type);
+  }
+
+ private:
+  torch::stable::accelerator::DeviceGuard guard_;
+};
+
+}  // namespace gpn::cuda

@@ -1,0 +1,78 @@
+// What the edges inside a cluster add up to, on CUDA.
+#pragma once
+
+#include "reduce.cuh"
+
+namespace gpn::cuda {
+
+// The cluster that holds both ends of an edge, -1 if none does.
+__device__ inline int64_t inner_cluster(const Edges& edges, const int64_t* cluster, int64_t num_clusters,
+                                        int64_t edge) {
+  const int64_t row = edges.row[edge], col = edges.col[edge];
+  if (!in_range(row, edges.num_nodes) || !in_range(col, edges.num_nodes)) return -1;
+  const int64_t c = cluster[row];
+  return c == cluster[col] && is_cluster_or_none(c, num_clusters) ? c : -1;
+}
+
+// Registers: 40.
+template <class Index>
+__global__ void own_edges(Edges edges, const int64_t* cluster, int64_t num_clusters, Index* owner,
+                          Index* item) {
+  for (int64_t edge = thread_index(); edge < edges.count; edge += thread_count()) {
+    const int64_t c = inner_cluster(edges, cluster, num_clusters, edge);
+    owner[edge] = Index(c < 0 ? num_clusters : c);
+    item[edge] = Index(edge);
+  }
+}
+
+template <class T>
+struct StoreMask {
+  T* total;
+  int64_t* count;
+  __device__ Sum<T> start(int64_t) const { return 0; }
+  __device__ void finish(int64_t at, int64_t owner, Sum<T> sum, int64_t terms) const {
+    total[at] = T(sum);
+    count[owner] = terms;
+  }
+};
+
+// Equation 4: total[c] = sum of the scores of the edges inside cluster c, count[c] = their number; both 1
+// where there are none.
+template <class Index, class T, class Scratch>
+void mask(const Launcher& launch, const Edges& edges, const T* scores, const int64_t* cluster,
+          int64_t num_clusters, T* total, int64_t* count, const Scratch& scratch) {
+  Index* owner = room<Index>(scratch, edges.count);
+  Index* item = room<Index>(scratch, edges.count);
+  launch(own_edges<Index>, edges.count, edges, cluster, num_clusters, owner, item);
+  const Runs<Index> runs = sort_by_owner(launch, owner, item, edges.count, num_clusters, scratch);
+  launch(fill<T>, num_clusters, total, num_clusters, T(1));
+  launch(fill<int64_t>, num_clusters, count, num_clusters, 1);
+  launch(sum_runs<Index, RowTerm<T>, StoreMask<T>>, runs.count, runs, 1, RowTerm<T>{scores, 1},
+         StoreMask<T>{total, count});
+}
+
+// Registers: 40.
+template <class T>
+__global__ void mask_backward(Edges edges, const int64_t* cluster, int64_t num_clusters, const T* grad,
+                              T* grad_scores) {
+  for (int64_t edge = thread_index(); edge < edges.count; edge += thread_count()) {
+    const int64_t c = inner_cluster(edges, cluster, num_clusters, edge);
+    grad_scores[edge] = c < 0 ? T(0) : grad[c];
+  }
+}
+
+template <class T, class Scratch>
+void mask_kernel(const Launcher& launch, const Edges& edges, const T* scores, const int64_t* cluster,
+                 int64_t num_clusters, T* total, int64_t* count, const Scratch& scratch) {
+  with_index(std::max(edges.count, num_clusters), [&](auto index) {
+    mask<decltype(index)>(launch, edges, scores, cluster, num_clusters, total, count, scratch);
+  });
+}
+
+template <class T>
+void mask_backward_kernel(const Launcher& launch, const Edges& edges, const int64_t* cluster,
+                          int64_t num_clusters, const T* grad, T* grad_scores) {
+  launch(mask_backward<T>, edges.count, edges, cluster, num_clusters, grad, grad_scores);
+}
+
+}  // namespace gpn::cuda

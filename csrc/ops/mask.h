@@ -1,0 +1,47 @@
+// gpn::mask, what the edges inside a cluster add up to.
+#pragma once
+
+#include "host.h"
+
+namespace gpn {
+
+template <class Device>
+std::tuple<Tensor, Tensor> mask(const Tensor& given_edge_index, const Tensor& given_scores,
+                                const Tensor& given_cluster, int64_t num_clusters) {
+  check_edge_index(given_edge_index);
+  check_scores(given_scores, given_edge_index);
+  check_cluster(given_cluster, given_edge_index);
+  check_count("num_clusters", num_clusters);
+  const Device device(given_edge_index);
+  const Tensor edge_index = readable(given_edge_index), scores = contiguous(given_scores),
+               cluster = contiguous(given_cluster);
+  const Edges edges = edges_of(edge_index, cluster.size(0));
+  const Tensor total = new_rows<Device>(scores, num_clusters), count = new_ids<Device>(scores, num_clusters);
+  GPN_DISPATCH(scores, "gpn::mask", [&] {
+    mask_kernel(device.run, edges, scores.const_data_ptr<scalar_t>(), cluster.const_data_ptr<int64_t>(),
+                num_clusters, total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(),
+                Scratch<Device>(scores));
+  });
+  return {total, count};
+}
+
+template <class Device>
+Tensor mask_backward(const Tensor& given_grad, const Tensor& given_edge_index, const Tensor& given_cluster) {
+  check_edge_index(given_edge_index);
+  check_cluster(given_cluster, given_edge_index);
+  check_floating("grad", given_grad);
+  check_shape("grad", given_grad, {{"num_clusters"}});
+  check_device("grad", given_grad, "edge_index", given_edge_index);
+  const Device device(given_edge_index);
+  const Tensor edge_index = readable(given_edge_index), cluster = contiguous(given_cluster),
+               grad = contiguous(given_grad);
+  const Edges edges = edges_of(edge_index, cluster.size(0));
+  const Tensor grad_scores = new_rows<Device>(grad, edges.count);
+  GPN_DISPATCH(grad, "gpn::mask_backward", [&] {
+    mask_backward_kernel(device.run, edges, cluster.const_data_ptr<int64_t>(), grad.size(0),
+                         grad.const_data_ptr<scalar_t>(), grad_scores.mutable_data_ptr<scalar_t>());
+  });
+  return grad_scores;
+}
+
+}  // namespace gpn

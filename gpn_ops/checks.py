@@ -1,0 +1,186 @@
+"""Argument checks of the operators, for fake tensors and plain PyTorch.
+
+The functions, their texts and their order are those of csrc/checks.h and csrc/core/errors.h, so a user reads
+one message whichever implementation ran. Most read dtypes, shapes and devices only, and so work on fake
+tensors and symbolic sizes. Those that end in ``_values`` read the data: on an accelerator they wait for it.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+INDEX_DTYPES = (torch.int64, torch.int32)
+SCORE_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+MOST_NODES_LOG2 = 58  # more than any memory holds
+
+Size = tuple[str, int | torch.SymInt | None]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def check(condition: bool | torch.SymBool, message: Callable[[], str]) -> None:
+    # Not an if statement: on a size that is only known at run time this becomes a run-time assertion. Dynamo
+    # takes no message that speaks of such a size.
+    if torch.compiler.is_dynamo_compiling():
+        torch._check(condition)
+    else:
+        torch._check(condition, message)
+
+
+def check_floating(name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in SCORE_DTYPES:
+        raise RuntimeError(
+            f"{name}: expected a float32, float64, float16 or bfloat16 tensor, got {dtype_name(tensor.dtype)}"
+        )
+
+
+def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    if tensor.dtype != dtype:
+        article = "an" if dtype == torch.int64 else "a"
+        raise RuntimeError(
+            f"{name}: expected {article} {dtype_name(dtype)} tensor, got {dtype_name(tensor.dtype)}"
+        )
+
+
+def check_shape(name: str, tensor: Tensor, *sizes: Size) -> None:
+    """Check a shape given as (name, value or None) a dimension; ``("...", None)`` at the end allows more."""
+
+    def wrong() -> str:
+        names = ", ".join(size_name for size_name, _ in sizes)
+        values = ", ".join(size_name if value is None else str(value) for size_name, value in sizes)
+        expected = f"[{names}]" if names == values else f"[{names}] = [{values}]"
+        return f"{name}: expected shape {expected}, got {list(tensor.shape)}"
+
+    is_open = sizes[-1][0] == "..."
+    dims = len(sizes) - is_open
+    if tensor.dim() < dims or (tensor.dim() > dims and not is_open):
+        raise RuntimeError(wrong())
+    for d, (_, value) in enumerate(sizes):
+        if value is not None:
+            check(tensor.size(d) == value, wrong)
+
+
+def check_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    if tensor.device != other.device:
+        raise RuntimeError(
+            f"{name}: expected on the same device as {other_name} ({other.device}), got {tensor.device}"
+        )
+
+
+def check_count(name: str, count: int | torch.SymInt) -> None:
+    check(count >= 0, lambda: f"{name}: expected a non-negative integer, got {count}")
+
+
+def check_reduction(reduce: str) -> None:
+    if reduce not in ("sum", "mean", "max"):
+        raise RuntimeError(f"reduce: expected 'sum', 'mean' or 'max', got '{reduce}'")
+
+
+def check_cluster(cluster: Tensor, edge_index: Tensor | None = None) -> None:
+    check_dtype("cluster", cluster, torch.int64)
+    check_shape("cluster", cluster, ("num_nodes", None))
+    if edge_index is not None:
+        check_device("cluster", cluster, "edge_index", edge_index)
+
+
+def check_metadata(edge_index: Tensor, scores: Tensor | None, num_nodes: int | torch.SymInt | None) -> None:
+    """Check everything that can be known without reading data.
+
+    Args:
+        edge_index: expected int64 or int32 ``[2, num_edges]``.
+        scores: expected floating ``[num_edges]`` on the device of ``edge_index``; ``None`` for an operator
+            that takes no scores.
+        num_nodes: expected ``None`` or non-negative.
+
+    Raises:
+        RuntimeError: for the first expectation, in the order above, that does not hold.
+    """
+    if edge_index.dtype not in INDEX_DTYPES:
+        raise RuntimeError(
+            f"edge_index: expected an int64 or int32 tensor, got {dtype_name(edge_index.dtype)}"
+        )
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise RuntimeError(f"edge_index: expected shape [2, num_edges], got {list(edge_index.shape)}")
+
+    if scores is not None:
+        check_floating("scores", scores)
+        check_shape("scores", scores, ("num_edges", edge_index.size(1)))
+        check_device("scores", scores, "edge_index", edge_index)
+
+    if num_nodes is not None:
+        check_count("num_nodes", num_nodes)
+
+
+def check_values(edge_index: Tensor, scores: Tensor | None, num_nodes: int | None) -> None:
+    """Check the node ids, then the scores, of arguments that passed :func:`check_metadata`.
+
+    Raises:
+        RuntimeError: if a node id is out of range, naming the id at the lowest edge position
+            (``edge_index[0]`` before ``edge_index[1]`` at the same position); else if a score is NaN, naming
+            the first.
+    """
+    num_edges = edge_index.size(1)
+    if num_edges == 0:
+        return
+    if num_nodes == 0:
+        raise RuntimeError(f"edge_index: expected no edges because num_nodes is 0, got {num_edges} edges")
+
+    _check_ends("edge_index", edge_index, num_nodes)
+    if scores is not None:
+        is_nan = torch.isnan(scores.detach())
+        if bool(is_nan.any()):
+            raise RuntimeError(f"scores: expected no NaN, got NaN at scores[{int(is_nan.nonzero()[0, 0])}]")
+
+
+def _check_ends(name: str, ids: Tensor, num_nodes: int | None) -> None:
+    ids = ids.to(torch.int64)  # num_nodes may be past the range of int32
+    bound = 2**MOST_NODES_LOG2 if num_nodes is None else num_nodes
+    # Transposed, so that nonzero lists positions edge by edge.
+    bad = ((ids < 0) | (ids >= bound)).t().nonzero()
+    if bad.numel() == 0:
+        return
+    position, end = bad[0].tolist()
+    got = int(ids[end, position])
+    expected = f"node ids from 0 to num_nodes - 1 = {bound - 1}"
+    if num_nodes is None:
+        expected = "non-negative node ids" if got < 0 else f"node ids below 2^{MOST_NODES_LOG2}"
+    raise RuntimeError(f"{name}: expected {expected}, got {got} at {name}[{end}, {position}]")
+
+
+def check_x_and_cluster(x: Tensor, cluster: Tensor) -> None:
+    check_floating("x", x)
+    check_cluster(cluster)
+    check_shape("x", x, ("num_nodes", cluster.size(0)), ("...", None))
+    check_device("cluster", cluster, "x", x)
+
+
+def sum_dtype(tensor: Tensor) -> torch.dtype:
+    """In what dtype values are summed: half precision in float32, rounded once at the end."""
+    return torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype
+
+
+def check_pairs(h: Tensor, pairs: Tensor) -> None:
+    check_floating("h", h)
+    check_shape("h", h, ("num_nodes", None), ("channels", None))
+    check_dtype("pairs", pairs, torch.int64)
+    check_shape("pairs", pairs, ("2", 2), ("num_pairs", None))
+    check_device("pairs", pairs, "h", h)
+
+
+def check_cluster_values(cluster: Tensor, lowest: int, what: str, size: int) -> None:
+    """Check that clusters lie in ``[lowest, size)``, where ``what`` is the name of ``size``."""
+    bad = ((cluster < lowest) | (cluster >= size)).nonzero()
+    if bad.numel() > 0:
+        at = int(bad[0, 0])
+        raise RuntimeError(
+            f"cluster: expected ids from {lowest} to {what} - 1 = {size - 1}, got {int(cluster[at])} "
+            f"at cluster[{at}]"
+        )
+
+
+def check_pair_values(pairs: Tensor, num_nodes: int) -> None:
+    """Check that the nodes of all pairs exist."""
+    _check_ends("pairs", pairs, num_nodes)

@@ -1,0 +1,105 @@
+"""What the edges inside a cluster add up to."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..checks import check_cluster, check_cluster_values, check_count, check_metadata, check_values
+from .plain import plain_form
+from .reduce import plain_reduce
+
+
+class Mask(NamedTuple):
+    """What the edges inside each cluster add up to."""
+
+    mask: Tensor
+    """``[num_clusters]``: the sum of their scores, 1 where there are none."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    """int64 ``[num_clusters]``: their number, 1 where there are none."""
+
+
+def mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int) -> Mask:
+    r"""The cluster mask, equation 4 of the paper: the sum of the scores of the edges inside each cluster.
+
+    .. math::
+        y_c = \sum_{(i, j) \,:\, \mathrm{cluster}_i = \mathrm{cluster}_j = c} s_{ij}
+
+    This is how scores get a gradient, as :func:`gpn_ops.parse` gives them none. Both directions of an edge
+    and self-loops count. Edges are added up in ascending order, so the bits are the same for any number of
+    threads.
+
+    Args:
+        edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order.
+        scores (torch.Tensor): A score per edge, :math:`[m]`: float32, float64, float16 or bfloat16.
+        cluster (torch.Tensor): The cluster of each node, int64 :math:`[n]`.
+        num_clusters (int): The number of clusters :math:`c`.
+
+    Returns:
+        Mask: ``mask`` :math:`[c]`, differentiable in ``scores``, and ``count``, int64 :math:`[c]`, the number
+        of edges inside each cluster. Both are 1 for a cluster without inner edges.
+
+    Raises:
+        RuntimeError: If an argument has the wrong dtype, shape, device or value; on CUDA, an id out of range
+            trips a device-side assertion.
+
+    Example:
+        >>> import torch
+        >>> import gpn_ops
+        >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> gpn_ops.mask(edge_index, torch.tensor([0.5, 0.5, 0.1, 0.1]), torch.tensor([0, 0, 1]), 2)
+        Mask(mask=tensor([1., 1.]), count=tensor([2, 1]))
+    """
+    return Mask(*torch.ops.gpn.mask(edge_index, scores, cluster, num_clusters))
+
+
+def check_mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int | torch.SymInt) -> None:
+    check_metadata(edge_index, scores, None)
+    check_cluster(cluster, edge_index)
+    check_count("num_clusters", num_clusters)
+
+
+@plain_form("mask")
+def plain_mask(
+    edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int
+) -> tuple[Tensor, Tensor]:
+    """As :func:`mask`."""
+    check_mask(edge_index, scores, cluster, num_clusters)
+    check_cluster_values(cluster, 0, "num_clusters", num_clusters)
+    check_values(edge_index, None, cluster.size(0))
+    row, col = (cluster.index_select(0, end.long()) for end in edge_index)
+    inner = row == col
+    total = plain_reduce(scores[inner], row[inner], num_clusters)
+    count = torch.zeros(num_clusters, dtype=torch.int64, device=cluster.device)
+    count = count.index_add(0, row, inner.long())
+    return torch.where(count == 0, torch.ones_like(total), total), count.clamp(min=1)
+
+
+@plain_form("mask_backward")
+def plain_mask_backward(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> Tensor:
+    """The gradient of the scores: that of its cluster for an inner edge, else 0."""
+    row, col = (cluster.index_select(0, end.long()) for end in edge_index)
+    return torch.where(row == col, grad.index_select(0, row), 0)
+
+
+@torch.library.register_fake("gpn::mask")
+def _(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
+    check_mask(edge_index, scores, cluster, num_clusters)
+    return scores.new_empty(num_clusters), cluster.new_empty(num_clusters)
+
+
+@torch.library.register_fake("gpn::mask_backward")
+def _(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> Tensor:
+    return grad.new_empty(edge_index.size(1))
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:
+    edge_index, _, cluster, _ = inputs
+    ctx.save_for_backward(edge_index, cluster)
+
+
+def _backward(ctx: Any, grad: Tensor, _grad_count: Tensor | None) -> tuple[Tensor | None, ...]:
+    return None, torch.ops.gpn.mask_backward(grad, *ctx.saved_tensors), None, None
+
+
+torch.library.register_autograd("gpn::mask", _backward, setup_context=_save)

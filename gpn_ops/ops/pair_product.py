@@ -1,0 +1,114 @@
+"""The product of the features of two nodes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_device, check_dtype, check_pair_values, check_pairs, check_shape, sum_dtype
+from .plain import plain_form
+
+
+def pair_product(h: Tensor, pairs: Tensor) -> Tensor:
+    r"""The product of the features of two nodes, :math:`\mathbf{h}_i \odot \mathbf{h}_j`, for some pairs.
+
+    Args:
+        h (torch.Tensor): Features of the nodes, :math:`[n, d]`: float32, float64, float16 or bfloat16.
+        pairs (torch.Tensor): int64 :math:`[2, t]`.
+
+    Returns:
+        torch.Tensor: :math:`[t, d]`, differentiable in ``h``.
+
+    Raises:
+        RuntimeError: As :func:`gpn_ops.pair_dot`.
+
+    Example:
+        >>> import torch
+        >>> import gpn_ops
+        >>> gpn_ops.pair_product(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0], [1]]))
+        tensor([[3., 8.]])
+    """
+    return torch.ops.gpn.pair_product(h, pairs)
+
+
+def pair_product_backward_(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> Tensor:
+    r"""Adds what a tile of :func:`pair_product` gives to the gradient of ``h``: pair after pair, in place.
+
+    Tiles that follow each other give the same bits as one call on all pairs.
+
+    Args:
+        grad_h (torch.Tensor): :math:`[n, d]`, contiguous, of the dtype of ``h``; float32 where ``h`` is in
+            half precision.
+        grad_product (torch.Tensor): The gradient of the tile, :math:`[t, d]`.
+        h (torch.Tensor): :math:`[n, d]`.
+        pairs (torch.Tensor): int64 :math:`[2, t]`.
+
+    Returns:
+        torch.Tensor: ``grad_h``
+
+    Raises:
+        RuntimeError: As :func:`gpn_ops.pair_dot`; ``grad_h`` is then unchanged.
+
+    Example:
+        >>> import torch
+        >>> import gpn_ops
+        >>> h = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> gpn_ops.pair_product_backward_(torch.zeros(2, 2), torch.ones(1, 2), h, torch.tensor([[0], [1]]))
+        tensor([[3., 4.],
+                [1., 2.]])
+    """
+    torch.ops.gpn.pair_product_backward_(grad_h, grad_product, h, pairs)
+    return grad_h
+
+
+def check_product_backward(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> None:
+    check_pairs(h, pairs)
+    check_dtype("grad_h", grad_h, sum_dtype(h))
+    check_shape("grad_h", grad_h, ("num_nodes", h.size(0)), ("channels", h.size(1)))
+    check_device("grad_h", grad_h, "h", h)
+    check_dtype("grad_product", grad_product, h.dtype)
+    check_shape("grad_product", grad_product, ("num_pairs", pairs.size(1)), ("channels", h.size(1)))
+    check_device("grad_product", grad_product, "h", h)
+
+
+@plain_form("pair_product")
+def plain_pair_product(h: Tensor, pairs: Tensor) -> Tensor:
+    """As :func:`pair_product`; gradients come from autograd."""
+    check_pairs(h, pairs)
+    check_pair_values(pairs, h.size(0))
+    return h.index_select(0, pairs[0]) * h.index_select(0, pairs[1])
+
+
+@plain_form("pair_product_backward_")
+def plain_pair_product_backward_(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> None:
+    """As :func:`pair_product_backward_`."""
+    check_product_backward(grad_h, grad_product, h, pairs)
+    check_pair_values(pairs, h.size(0))
+    g, wide = grad_product.to(grad_h.dtype), h.to(grad_h.dtype)
+    at_i, at_j = g * wide.index_select(0, pairs[1]), g * wide.index_select(0, pairs[0])
+    # Interleaved: i and j of the first pair, i and j of the second, ...
+    grad_h.index_add_(0, pairs.t().flatten(), torch.stack([at_i, at_j], dim=1).flatten(0, 1))
+
+
+@torch.library.register_fake("gpn::pair_product")
+def _(h: Tensor, pairs: Tensor) -> Tensor:
+    check_pairs(h, pairs)
+    return h.new_empty((pairs.size(1), h.size(1)))
+
+
+@torch.library.register_fake("gpn::pair_product_backward_")
+def _(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> None:
+    check_product_backward(grad_h, grad_product, h, pairs)
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _pair_product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    h, pairs = ctx.saved_tensors
+    grad_h = pair_product_backward_(h.new_zeros(h.shape, dtype=sum_dtype(h)), grad, h, pairs)
+    return grad_h.to(h.dtype), None
+
+
+torch.library.register_autograd("gpn::pair_product", _pair_product_backward, setup_context=_save)

@@ -1,0 +1,39 @@
+"""Plain-PyTorch forms as kernels for devices that have none of their own.
+
+Slower, and float sums are as reproducible as torch's own. Integer results are the same.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from .. import _library
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@functools.cache
+def _warn_of_missing_cuda_kernels() -> None:
+    warnings.warn(
+        f"gpn_ops runs without its CUDA kernels, on slower plain PyTorch: {_library.cuda_status()}",
+        stacklevel=4,
+    )
+
+
+def plain_form(name: str) -> Callable[[Function], Function]:
+    """Registers a function with the signature of csrc/schema.cpp as the plain form of ``gpn::name``."""
+
+    def register(function: Function) -> Function:
+        @torch.library.impl(f"gpn::{name}", "CompositeExplicitAutograd")
+        def _(first: Tensor, *arguments: Any) -> Any:
+            if first.is_cuda:
+                _warn_of_missing_cuda_kernels()
+            return function(first, *arguments)
+
+        return function
+
+    return register
