@@ -70,6 +70,11 @@ def check_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> N
         )
 
 
+def check_contiguous(name: str, tensor: Tensor) -> None:
+    if not tensor.is_contiguous():
+        raise RuntimeError(f"{name}: expected a contiguous tensor, which is written in place")
+
+
 def check_count(name: str, count: int | torch.SymInt) -> None:
     check(count >= 0, lambda: f"{name}: expected a non-negative integer, got {count}")
 

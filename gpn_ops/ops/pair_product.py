@@ -5,7 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_device, check_dtype, check_pair_values, check_pairs, check_shape, sum_dtype
+from ..checks import (
+    check_contiguous,
+    check_device,
+    check_dtype,
+    check_pair_values,
+    check_pairs,
+    check_shape,
+    sum_dtype,
+)
 from .plain import plain_form
 
 
@@ -66,6 +74,7 @@ def check_product_backward(grad_h: Tensor, grad_product: Tensor, h: Tensor, pair
     check_dtype("grad_h", grad_h, sum_dtype(h))
     check_shape("grad_h", grad_h, ("num_nodes", h.size(0)), ("channels", h.size(1)))
     check_device("grad_h", grad_h, "h", h)
+    check_contiguous("grad_h", grad_h)
     check_dtype("grad_product", grad_product, h.dtype)
     check_shape("grad_product", grad_product, ("num_pairs", pairs.size(1)), ("channels", h.size(1)))
     check_device("grad_product", grad_product, "h", h)

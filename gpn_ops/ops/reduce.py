@@ -9,6 +9,7 @@ from ..checks import (
     check,
     check_cluster,
     check_cluster_values,
+    check_contiguous,
     check_count,
     check_device,
     check_dtype,
@@ -117,6 +118,7 @@ def check_accumulate(out: Tensor, x: Tensor, cluster: Tensor) -> None:
     for d in range(1, x.dim()):
         check(out.size(d) == x.size(d), wrong)
     check_device("out", out, "x", x)
+    check_contiguous("out", out)
 
 
 @plain_form("reduce")
