@@ -42,3 +42,36 @@ def numbered_graphs(batch: Tensor | None, batch_size: int | None, x: Tensor) -> 
     if highest >= batch_size:
         raise ValueError(f"batch: expected numbers below batch_size = {batch_size}, got {highest}")
     return batch, batch_size
+
+
+def check_edges_inside_graphs(edge_index: Tensor, batch: Tensor) -> None:
+    """As :func:`gpn_ops.coarsen` checks them.
+
+    Raises:
+        RuntimeError: on the CPU; elsewhere an edge between two graphs trips a device-side assertion.
+    """
+    row, col = (batch.index_select(0, end) for end in edge_index)
+    joins = row != col
+    if joins.device.type != "cpu":
+        torch._assert_async(~joins.any())
+    elif bool(joins.any()):
+        edge = int(joins.nonzero()[0])
+        raise RuntimeError(
+            "batch: expected every edge inside one graph, got an edge from graph "
+            f"{int(row[edge])} to graph {int(col[edge])} at edge_index[:, {edge}]"
+        )
+
+
+def check_num_layers(name: str, num_layers: int) -> None:
+    if num_layers < 1:
+        raise ValueError(f"{name}: expected at least 1, got {num_layers}")
+
+
+def check_probability(name: str, p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ValueError(f"{name}: expected a probability, got {p}")
+
+
+def check_reduction(name: str, reduce: str) -> None:
+    if reduce not in ("sum", "mean", "max"):
+        raise ValueError(f"{name}: expected 'sum', 'mean' or 'max', got {reduce!r}")
