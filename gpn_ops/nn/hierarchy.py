@@ -181,8 +181,8 @@ def _edge_argument(name: str, gnn: torch.nn.Module, edge_attr: Tensor) -> dict[s
     if open_ended:
         return {"edge_attr": edge_attr}
     raise ValueError(
-        f"{name}: expected a network that takes edge_attr, or edge_weight for one number an edge, as there are "
-        f"edge attributes of shape {list(edge_attr.shape)}; got {type(gnn).__name__}.forward{signature}"
+        f"{name}: expected a network that takes edge_attr, or edge_weight for one number an edge, as there "
+        f"are edge attributes of shape {list(edge_attr.shape)}; got {type(gnn).__name__}.forward{signature}"
     )
 
 
