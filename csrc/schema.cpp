@@ -38,8 +38,7 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def(
       "edge_logits_backward(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, "
       "float dropout, Tensor? seed) -> Tensor[]");
-  m.def(
-      "residual(Tensor x, Tensor[] parameters, ScalarType product, float dropout, Tensor? seed) -> Tensor");
+  m.def("residual(Tensor x, Tensor[] parameters, ScalarType product, float dropout, Tensor? seed) -> Tensor");
   m.def(
       "residual_sum(Tensor x, Tensor cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "
       "float dropout, Tensor? seed) -> Tensor");
