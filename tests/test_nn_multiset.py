@@ -147,5 +147,5 @@ def test_bad_settings(kwargs):
 
 
 def test_unknown_reduction():
-    with pytest.raises(ValueError, match="reduce: expected 'sum', 'mean' or 'max', got 'median'"):
+    with pytest.raises(RuntimeError, match=r"^reduce: expected 'sum', 'mean' or 'max', got 'median'"):
         Reduce("median")

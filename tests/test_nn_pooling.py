@@ -1,6 +1,7 @@
 """ParsePooling, SelectParse and ConnectClusters: the formulas of the paper, and what each option changes."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -486,7 +487,6 @@ def test_arguments_of_other_poolings_are_refused_by_name():
             "multiset: expected 'deepsets', 'sum', 'mean', 'max' or a module, got 'median'",
         ),
         ({"multiset_layers": 0}, "^multiset_layers: expected at least 1, got 0"),
-        ({"edge_reduce": "median"}, "^edge_reduce: expected 'sum', 'mean' or 'max', got 'median'"),
         ({"drop_edge": 2.0}, "drop_edge: expected a probability, got 2.0"),
         ({"dropout": -1.0}, "dropout: expected a probability, got -1.0"),
         ({"scorer_layers": 0}, "^scorer_layers: expected at least 1, got 0"),
@@ -498,22 +498,30 @@ def test_bad_settings(kwargs, message):
         ParsePooling(CHANNELS, **kwargs)
 
 
+@pytest.mark.parametrize(("name", "make"), [("reduce", ConnectClusters), ("edge_reduce", layer)])
+def test_unknown_reduction(name, make):
+    """The error of the operators, under the name that the caller wrote."""
+    with pytest.raises(RuntimeError, match=f"^{name}: expected 'sum', 'mean' or 'max', got 'median'"):
+        make(**{name: "median"})
+
+
 @pytest.mark.parametrize(
-    ("replaced", "message"),
+    ("replaced", "expected"),
     [
-        ({"x": torch.zeros(4, 5)}, r"x: expected shape \[num_nodes, 6\], got \[4, 5\]"),
-        ({"x": torch.zeros(4)}, r"x: expected shape \[num_nodes, 6\], got \[4\]"),
-        ({"attn": torch.zeros(4, 5)}, r"attn: expected shape \[num_nodes, 6\], got \[4, 5\]"),
-        ({"attn": torch.zeros(3, 6)}, "attn: expected 4 nodes as in x, got 3"),
-        ({"batch": torch.zeros(3, dtype=torch.int64)}, r"batch: expected shape \[4\], got \[3\]"),
-        ({"edge_attr": torch.zeros(3)}, "edge_attr: expected one row for each of 8 edges, got 3"),
+        ({"x": torch.zeros(4, 5)}, "shape [num_nodes, in_channels] = [num_nodes, 6], got [4, 5]"),
+        ({"x": torch.zeros(4)}, "shape [num_nodes, in_channels] = [num_nodes, 6], got [4]"),
+        ({"attn": torch.zeros(4, 5)}, "shape [num_nodes, in_channels] = [4, 6], got [4, 5]"),
+        ({"attn": torch.zeros(3, 6)}, "shape [num_nodes, in_channels] = [4, 6], got [3, 6]"),
+        ({"batch": torch.zeros(3, dtype=torch.int64)}, "shape [num_nodes] = [4], got [3]"),
+        ({"edge_attr": torch.zeros(3)}, "shape [num_edges, ...] = [8, ...], got [3]"),
+        ({"edge_index": graphs.ring(4)[0]}, "shape [2, num_edges], got [8]"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_bad_arguments(replaced, message):
+def test_bad_arguments(replaced, expected):
     arguments = {"x": torch.zeros(4, 6), "edge_index": graphs.ring(4), **replaced}
-    with pytest.raises(ValueError, match=message):
-        ParsePooling(CHANNELS)(**arguments)
+    with pytest.raises(RuntimeError, match=re.escape(f"{next(iter(replaced))}: expected {expected}")):
+        ParsePooling(CHANNELS, self_loops=True)(**arguments)
 
 
 def test_node_ids_out_of_range_are_refused():

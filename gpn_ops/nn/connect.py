@@ -6,8 +6,9 @@ from torch_geometric.nn.pool.connect import Connect, ConnectOutput
 from torch_geometric.nn.pool.select import SelectOutput
 
 from gpn_ops import ops
+from gpn_ops.checks import check_reduction
 
-from ._inputs import check_reduction, plain
+from ._inputs import checked_edges
 from .select import Parsed
 
 
@@ -35,7 +36,7 @@ class ConnectClusters(Connect):
 
     def __init__(self, reduce: str = "sum", weighted: bool = False, self_loops: bool = False) -> None:
         super().__init__()
-        check_reduction("reduce", reduce)
+        check_reduction(reduce)
         self.reduce = reduce
         self.weighted = weighted
         self.self_loops = self_loops
@@ -63,7 +64,7 @@ class ConnectClusters(Connect):
         Raises:
             ValueError: If the number of assigned nodes is not the number of nodes.
         """
-        edge_index = plain(edge_index)
+        edge_index = checked_edges(edge_index)
         if isinstance(select_output, Parsed):
             cluster, kept = select_output.cluster, select_output.kept
             if kept is not None:

@@ -7,9 +7,9 @@ import torch
 import torch_geometric
 from torch import Tensor
 
-from gpn_ops.checks import check_metadata, check_values
+from gpn_ops.checks import check_edge_attr, check_values
 
-from ._inputs import numbered_graphs, plain
+from ._inputs import checked_edges, numbered_graphs
 from .multiset import Reduce
 from .pooling import ParsePooling, Pooled
 from .tree import Level, ParseTree
@@ -110,9 +110,10 @@ class ParseHierarchy(torch.nn.Module):
                 may have no nodes. (default: :obj:`None`)
         """
         batch, batch_size = numbered_graphs(batch, batch_size, x)
-        edge_index = plain(edge_index)
-        check_metadata(edge_index, None, None)
+        edge_index = checked_edges(edge_index)
         check_values(edge_index, None, x.size(0))
+        if edge_attr is not None:
+            check_edge_attr(edge_attr, edge_index)
 
         tree = ParseTree(torch.zeros(batch_size, dtype=torch.int64, device=x.device))
         graphs = _Graphs(x, edge_index, edge_attr, batch)

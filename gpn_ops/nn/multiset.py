@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from gpn_ops import ops
+from gpn_ops.checks import check_reduction
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype
 
 from ._children import are_plain, keeps_nothing, parameters_of
-from ._inputs import check_num_layers, check_probability, check_reduction
+from ._inputs import check_num_layers, check_probability
 from .dropout import dropout
 
 
@@ -27,7 +28,7 @@ class Reduce(torch.nn.Module):
 
     def __init__(self, reduce: str) -> None:
         super().__init__()
-        check_reduction("reduce", reduce)
+        check_reduction(reduce)
         self.reduce = reduce
 
     def reset_parameters(self) -> None:

@@ -7,8 +7,9 @@ import torch_geometric
 from torch import Tensor
 
 from gpn_ops import ops
+from gpn_ops.checks import check_edge_attr, check_reduction, check_shape
 
-from ._inputs import check_num_layers, check_probability, check_reduction, graph_of_node
+from ._inputs import check_num_layers, check_probability, checked_edges, graph_of_node
 from .connect import ConnectClusters
 from .multiset import DeepSets, Reduce
 from .select import SelectParse
@@ -124,7 +125,7 @@ class ParsePooling(torch.nn.Module):
         # Here, where they have the names that the caller wrote.
         check_num_layers("scorer_layers", scorer_layers)
         check_probability("drop_edge", drop_edge)
-        check_reduction("edge_reduce", edge_reduce)
+        check_reduction(edge_reduce, "edge_reduce")
         self.in_channels = in_channels
         self.drop_edge = drop_edge
         self.select = SelectParse(in_channels, scorer_layers, dropout, self_loops, recompute, directed_scores)
@@ -173,19 +174,13 @@ class ParsePooling(torch.nn.Module):
             record (bool, optional): If :obj:`True`, returns a :class:`Pooled`, which also has the number of
                 inner edges and the representative node of every cluster. (default: :obj:`False`)
         """
+        edge_index = checked_edges(edge_index)
         graph = graph_of_node(batch, x)
         attn = x if attn is None else attn
-        for name, features in (("x", x), ("attn", attn)):
-            if features.dim() != 2 or features.size(1) != self.in_channels:
-                raise ValueError(
-                    f"{name}: expected shape [num_nodes, {self.in_channels}], got {list(features.shape)}"
-                )
-        if attn.size(0) != x.size(0):
-            raise ValueError(f"attn: expected {x.size(0)} nodes as in x, got {attn.size(0)}")
-        if edge_attr is not None and edge_attr.size(0) != edge_index.size(1):
-            raise ValueError(
-                f"edge_attr: expected one row for each of {edge_index.size(1)} edges, got {edge_attr.size(0)}"
-            )
+        check_shape("x", x, ("num_nodes", None), ("in_channels", self.in_channels))
+        check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
+        if edge_attr is not None:
+            check_edge_attr(edge_attr, edge_index)
 
         drop_edge = self.drop_edge if self.training else 0.0
         parsed = self.select(attn, edge_index, batch, drop_edge=drop_edge, record=True)
@@ -193,10 +188,13 @@ class ParsePooling(torch.nn.Module):
         num_clusters = coarse.representative.size(0)
         score, inner_edges = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters)
         score = score.to(x.dtype)
+        weight = coarse.edge_attr
+        if edge_attr is None and weight is not None:  # The layer's own: of the type that a GNN takes with x.
+            weight = weight.to(x.dtype)
         pooled = Pooled(
             x=self.multiset(x, parsed.cluster, num_clusters) * score.unsqueeze(-1),
             edge_index=coarse.edge_index,
-            edge_attr=coarse.edge_attr,
+            edge_attr=weight,
             batch=graph.index_select(0, coarse.representative),
             cluster=parsed.cluster,
             score=score,

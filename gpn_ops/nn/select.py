@@ -8,7 +8,7 @@ from torch_geometric.nn.pool.select import Select, SelectOutput
 
 from gpn_ops import ops
 
-from ._inputs import check_edges_inside_graphs, plain
+from ._inputs import check_edges_inside_graphs, checked_edges
 from .scorer import EdgeScorer
 
 
@@ -93,7 +93,7 @@ class SelectParse(Select):
             each node's cluster (equation 4), through which the scorer gets its gradient. With :obj:`record`,
             the clusters, and the edges that took part, with their scores.
         """
-        edge_index = plain(edge_index)
+        edge_index = checked_edges(edge_index)
         num_given = edge_index.size(1)
         if self.self_loops:
             edge_index = _with_self_loops(edge_index, x.size(0))
@@ -125,9 +125,11 @@ class SelectParse(Select):
 
 def _with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Appends a self-loop for every node that has none."""
-    looped = torch.zeros(num_nodes, dtype=torch.bool, device=edge_index.device)
-    looped[edge_index[0][edge_index[0] == edge_index[1]].long()] = True
-    missing = (~looped).nonzero().view(1, -1).to(edge_index.dtype)
+    row, col = edge_index.to(torch.int64)
+    # An id out of range counts for a node that is not there, so that the next operator finds and names it.
+    node = torch.where((row == col) & (row >= 0), row, num_nodes).clamp(max=num_nodes)
+    looped = torch.zeros(num_nodes + 1, dtype=torch.bool, device=edge_index.device)
+    missing = looped.index_fill(0, node, True)[:-1].logical_not().nonzero().view(1, -1).to(edge_index.dtype)
     return torch.cat([edge_index, missing.expand(2, -1)], dim=1)
 
 
