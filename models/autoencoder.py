@@ -110,7 +110,7 @@ class Parsing(nn.Module):
         self.layer = ParsePooling(channels, dropout=dropout)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Pooled:
-        out = self.layer.pool(x, edge_index)
+        out = self.layer(x, edge_index, record=True)
         inner_edges = out.inner_edges.unsqueeze(1).to(x.dtype)
         return Pooled(out.x, lambda z: self.layer.unpool(z / inner_edges, out.cluster))
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from ..checks import check_cluster, check_cluster_values, check_count, check_metadata, check_values
+from . import derivatives
+from .lift import lift
 from .plain import plain_form
 from .reduce import plain_reduce
 
@@ -99,7 +101,12 @@ def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: tuple[Te
 
 
 def _backward(ctx: Any, grad: Tensor, _grad_count: Tensor | None) -> tuple[Tensor | None, ...]:
-    return None, torch.ops.gpn.mask_backward(grad, *ctx.saved_tensors), None, None
+    edge_index, cluster = ctx.saved_tensors
+    if not torch.is_grad_enabled():
+        return None, torch.ops.gpn.mask_backward(grad, edge_index, cluster), None, None
+    # Backward is differentiated in its turn.
+    row, col = (cluster.index_select(0, end) for end in edge_index)
+    return None, lift(grad, torch.where(row == col, row, -1)), None, None
 
 
-torch.library.register_autograd("gpn::mask", _backward, setup_context=_save)
+derivatives.register("mask", _backward, _save)

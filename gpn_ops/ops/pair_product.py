@@ -14,7 +14,10 @@ from ..checks import (
     check_shape,
     sum_dtype,
 )
+from . import derivatives
+from .lift import lift
 from .plain import plain_form
+from .reduce import reduce
 
 
 def pair_product(h: Tensor, pairs: Tensor) -> Tensor:
@@ -111,14 +114,23 @@ def _(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> None:
     check_product_backward(grad_h, grad_product, h, pairs)
 
 
+def differentiable_backward(grad_product: Tensor, h: Tensor, pairs: Tensor) -> Tensor:
+    """The gradient of h where backward is differentiated in its turn, with rows per pair."""
+    at_i, at_j = grad_product * lift(h, pairs[1]), grad_product * lift(h, pairs[0])
+    return reduce(at_i, pairs[0], h.size(0)) + reduce(at_j, pairs[1], h.size(0))
+
+
 def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
 def _pair_product_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     h, pairs = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return differentiable_backward(grad, h, pairs), None
     grad_h = pair_product_backward_(h.new_zeros(h.shape, dtype=sum_dtype(h)), grad, h, pairs)
     return grad_h.to(h.dtype), None
 
 
-torch.library.register_autograd("gpn::pair_product", _pair_product_backward, setup_context=_save)
+derivatives.register("pair_product", _pair_product_backward, _save)
+derivatives.register_none("pair_product_backward_")

@@ -17,6 +17,7 @@ from ..checks import (
     check_x_and_cluster,
     sum_dtype,
 )
+from . import derivatives
 from .lift import lift
 from .plain import plain_form
 
@@ -214,11 +215,17 @@ def _save_reduce(ctx: Any, inputs: tuple[Tensor, Tensor, int, str], output: Tens
 def _reduce_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     cluster, *x_and_maximum = ctx.saved_tensors
     if ctx.reduce == "max":
-        return torch.ops.gpn.reduce_max_backward(grad, *x_and_maximum, cluster), None, None, None
+        x, maximum = (part.detach() for part in x_and_maximum)  # Which node it is does not change.
+        if not torch.is_grad_enabled():
+            return torch.ops.gpn.reduce_max_backward(grad, x, maximum, cluster), None, None, None
+        # Backward is differentiated in its turn.
+        chosen = torch.ops.gpn.reduce_max_backward(torch.ones_like(maximum), x, maximum, cluster)
+        return lift(grad, cluster) * chosen, None, None, None
     if ctx.reduce == "mean":
         sizes = cluster_sizes(cluster, ctx.num_clusters).clamp(min=1)
         grad = grad / sizes.view(-1, *[1] * (grad.dim() - 1)).to(grad.dtype)
     return lift(grad, cluster), None, None, None
 
 
-torch.library.register_autograd("gpn::reduce", _reduce_backward, setup_context=_save_reduce)
+derivatives.register("reduce", _reduce_backward, _save_reduce)
+derivatives.register_none("accumulate_")
