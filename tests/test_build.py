@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -161,66 +162,146 @@ def test_library_that_does_not_load(package_copy):
 # ------------------------------------------------------------------------------------- when CUDA loads
 
 
-@pytest.fixture
-def load_cuda(monkeypatch, tmp_path):
-    """``load_cuda(built, installed)`` gives the reason why CUDA was not loaded, and what was loaded."""
+class Machine:
+    """What the loader asks torch and the driver, with other answers."""
 
-    def load(built: str | None, installed: str | None) -> tuple[str | None, list[Path]]:
-        loaded: list[Path] = []
-        library = tmp_path / "libgpn_ops_cuda.so"
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.monkeypatch = monkeypatch
+        self.library = tmp_path / "libgpn_ops_cuda.so"
+        self.loaded: list[Path] = []
+        monkeypatch.delenv("GPN_OPS_LOAD_CUDA", raising=False)
+        monkeypatch.setattr(_library, "_cuda_reason", None)
+        monkeypatch.setattr(_library, "CUDA_LIBRARY", self.library)
+        monkeypatch.setattr(torch.ops, "load_library", self.loaded.append)
+
+    def load(
+        self,
+        built: str | None = "13.0",
+        archs: str = "75-real;80-real;90-real;90-virtual",
+        torch_cuda: str | None = "13.0",
+        driver: tuple[int, int] | None = (13, 0),
+        gpus: Sequence[tuple[int, int]] = ((9, 0),),
+    ) -> str:
+        """The status after the import, and after torch has started CUDA where it would."""
         if built is not None:
-            library.touch()
-        monkeypatch.setattr(_library, "CUDA_LIBRARY", library)
-        monkeypatch.setattr(_library, "build_info", lambda: {"cuda": built})
-        monkeypatch.setattr(torch.version, "cuda", installed)
-        monkeypatch.setattr(torch.ops, "load_library", loaded.append)
-        return _library._load_cuda(), loaded
+            self.library.touch()
+        started: list[Callable[[], None]] = []
+        info = {"cuda": built, "cuda_archs": archs, "without_cuda": "" if built else "nvcc was not found"}
+        self.monkeypatch.setattr(_library, "build_info", lambda: info)
+        self.monkeypatch.setattr(_library, "driver_version", lambda: driver)
+        self.monkeypatch.setattr(torch.version, "cuda", torch_cuda)
+        self.monkeypatch.setattr(torch.cuda, "_lazy_call", started.append)
+        self.monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+        self.monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: gpus[index])
+        self.monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"model {index}")
+        _library._load_cuda()
+        if started:
+            assert _library.cuda_status() == _library.WAITING
+            assert not _library.cuda_loaded()
+            assert self.loaded == []
+        for call in started:
+            call()
+        assert _library.cuda_loaded() == (self.loaded == [self.library])
+        return _library.cuda_status()
 
-    monkeypatch.delenv("GPN_OPS_LOAD_CUDA", raising=False)
-    return load
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    return Machine(monkeypatch, tmp_path)
 
 
-@pytest.mark.parametrize("installed", ["12.8", None])
-def test_cuda_not_built(load_cuda, installed):
-    reason, loaded = load_cuda(None, installed)
-    assert "built without CUDA" in reason
+@pytest.mark.parametrize("torch_cuda", ["12.8", None])
+def test_cuda_not_built(machine, torch_cuda):
+    reason = machine.load(built=None, torch_cuda=torch_cuda)
+    assert "built without CUDA (nvcc was not found)" in reason
     assert "GPN_OPS_CUDA=1 pip install" in reason
-    assert loaded == []
 
 
-def test_cuda_of_the_same_major_version_is_loaded(load_cuda):
-    reason, loaded = load_cuda("12.8", "12.6")
-    assert reason is None
-    assert [library.name for library in loaded] == ["libgpn_ops_cuda.so"]
+@pytest.mark.parametrize("torch_cuda", ["12.6", "12.8", "13.0", "14.0"])
+@pytest.mark.parametrize("built", ["12.9", "13.0"])
+def test_cuda_version_of_torch_does_not_matter(machine, built, torch_cuda):
+    assert machine.load(built=built, torch_cuda=torch_cuda) == "loaded"
 
 
-def test_cuda_of_another_major_version_is_not_loaded(load_cuda):
-    reason, loaded = load_cuda("13.0", "12.8")
-    assert f"built with CUDA 13.0, but torch {torch.__version__} has CUDA 12.8" in reason
-    assert loaded == []
+def test_cuda_is_not_loaded_without_cuda_in_torch(machine):
+    assert f"torch {torch.__version__} is a build without CUDA" in machine.load(torch_cuda=None)
 
 
-def test_cuda_is_not_loaded_without_cuda_in_torch(load_cuda):
-    reason, loaded = load_cuda("13.0", None)
-    assert f"torch {torch.__version__} is a build without CUDA" in reason
-    assert loaded == []
-
-
-@pytest.mark.parametrize("installed", ["12.8", None])
-def test_cuda_is_loaded_on_demand(load_cuda, monkeypatch, installed):
+@pytest.mark.parametrize("torch_cuda", ["12.8", None])
+def test_cuda_is_loaded_on_demand(machine, monkeypatch, torch_cuda):
     monkeypatch.setenv("GPN_OPS_LOAD_CUDA", "1")
-    reason, loaded = load_cuda("13.0", installed)
-    assert reason is None
-    assert len(loaded) == 1
+    assert machine.load(torch_cuda=torch_cuda, gpus=[(5, 0)], driver=(11, 0)) == "loaded"
+
+
+@pytest.mark.parametrize(
+    ("archs", "capability", "code"),
+    [
+        ("75-real;80-real", (7, 5), "cubin"),
+        ("75-real;80-real", (8, 6), "cubin"),  # a higher minor version of the same major one
+        ("86-real", (8, 0), None),
+        ("75-real;80-real", (9, 0), None),
+        ("75-real;80-real;80-virtual", (9, 0), "ptx"),
+        ("80-real;80-virtual", (7, 5), None),
+        ("90", (9, 0), "cubin"),
+        ("90", (12, 0), "ptx"),
+        ("100-real;120-real;100-virtual", (11, 0), "ptx"),
+        ("100-real;120-real;100-virtual", (12, 1), "cubin"),
+        ("100-real;120-real;120-virtual", (11, 0), None),
+        ("90a-real;90a-virtual", (9, 0), "cubin"),
+        ("90a-real;90a-virtual", (10, 0), None),
+        ("native", (6, 1), "cubin"),
+    ],
+)
+def test_code_for_a_gpu(archs, capability, code):
+    assert _library.code_for(archs, capability) == code
+
+
+def test_gpu_without_code_gets_the_plain_path(machine):
+    reason = machine.load(archs="80-real;90-real", gpus=[(9, 0), (7, 5)])
+    assert (
+        "built for 80-real;90-real, which has no code for GPU 1, model 1 (compute capability 7.5)" in reason
+    )
+    assert "GPN_OPS_CUDA_ARCHS=75" in reason
+
+
+def test_driver_of_an_older_major_version_gets_the_plain_path(machine):
+    reason = machine.load(driver=(12, 9), torch_cuda="12.8")
+    assert "built with CUDA 13.0 and needs a driver for CUDA 13.0 or newer on GPU 0, model 0" in reason
+    assert "the driver is for 12.9" in reason
+
+
+def test_driver_of_an_older_minor_version_runs_code_but_compiles_no_ptx(machine):
+    assert "needs a driver for CUDA 13.2" in machine.load(built="13.2", driver=(13, 0), gpus=[(11, 0)])
+    assert machine.load(built="13.2", driver=(13, 0), gpus=[(9, 0)]) == "loaded"
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="cc is not installed")
+def test_driver_version(tmp_path):
+    source = tmp_path / "driver.c"
+    source.write_text("int cuDriverGetVersion(int* version) { *version = 12080; return 0; }")
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1"], check=True)
+    command = "from gpn_ops import _library; print(_library.driver_version())"
+    done = run(sys.executable, "-c", command, LD_LIBRARY_PATH=str(tmp_path))
+    assert done.stdout == "(12, 8)\n", done.stderr
+
+
+def test_import_does_not_start_cuda():
+    """A process that has asked for its GPUs must not fork."""
+    command = (
+        "import torch, gpn_ops; assert not torch.cuda.is_initialized(); print(torch.cuda._is_in_bad_fork())"
+    )
+    assert run(sys.executable, "-c", command).stdout == "False\n"
 
 
 def test_cuda_library_that_does_not_load(monkeypatch, tmp_path):
     library = tmp_path / "libgpn_ops_cuda.so"
     library.write_text("not a library")
+    monkeypatch.setattr(_library, "_cuda_reason", None)
     monkeypatch.setattr(_library, "CUDA_LIBRARY", library)
     monkeypatch.setattr(_library, "build_info", lambda: {"cuda": "13.0"})
     monkeypatch.setenv("GPN_OPS_LOAD_CUDA", "1")
-    reason = _library._load_cuda()
+    _library._load_cuda()
+    reason = _library.cuda_status()
     assert f"{library} does not load with torch {torch.__version__}" in reason
     assert "file too short" in reason
 
