@@ -1,8 +1,9 @@
 """Loads the operator libraries, so that ``torch.ops.gpn`` exists.
 
-The CPU library is required. The CUDA library is loaded when torch starts to use CUDA, if the driver can run it
-and it has code for every GPU that torch sees. It has its own CUDA runtime, so the CUDA version of torch does not
-matter. Elsewhere :func:`cuda_status` keeps the reason, for the warning on first use with CUDA tensors.
+The CPU library is required. The CUDA library is loaded when torch starts to use CUDA, if the driver can run
+it and it has code for every GPU that torch sees. It has its own CUDA runtime, so the CUDA version of torch
+does not matter. Elsewhere :func:`cuda_status` keeps the reason, for the warning on first use with CUDA
+tensors.
 
 Not at import: to ask for a GPU's capability starts CUDA, after which a process must not fork.
 """
@@ -130,8 +131,8 @@ def _why_not_on(gpu: str, capability: tuple[int, int], driver: tuple[int, int] |
     if driver is not None and driver < needed:
         return (
             f"gpn_ops was built with CUDA {info['cuda']} and needs a driver for CUDA {needed[0]}.{needed[1]} "
-            f"or newer on {gpu}, but the driver is for {driver[0]}.{driver[1]}. Update the driver, or rebuild "
-            "gpn_ops with an older nvcc"
+            f"or newer on {gpu}, but the driver is for {driver[0]}.{driver[1]}. Update the driver, or "
+            "rebuild gpn_ops with an older nvcc"
         )
     return None
 
@@ -161,8 +162,8 @@ def _load_cuda() -> None:
     if info.get("cuda") is None or not CUDA_LIBRARY.exists():
         why = info.get("without_cuda") or "its library is missing"
         _cuda_reason = (
-            f"gpn_ops was built without CUDA ({why}). Rebuild it with GPN_OPS_CUDA=1 where nvcc is installed: "
-            "`GPN_OPS_CUDA=1 pip install --no-build-isolation .`"
+            f"gpn_ops was built without CUDA ({why}). Rebuild it with GPN_OPS_CUDA=1 where nvcc is "
+            "installed: `GPN_OPS_CUDA=1 pip install --no-build-isolation .`"
         )
     elif os.environ.get("GPN_OPS_LOAD_CUDA") == "1":
         _cuda_reason = _load_cuda_library()

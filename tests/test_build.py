@@ -117,6 +117,191 @@ def test_unknown_switch_is_an_error():
     assert "GPN_OPS_CUDA is 'maybe', expected one of auto, 1, 0" in done.stderr
 
 
+# ------------------------------------------------------------------------------------ building for CUDA
+
+CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+needs_cmake = pytest.mark.skipif(
+    CMAKE is None or not (ROOT / "CMakeLists.txt").exists(), reason="cmake or the sources are missing"
+)
+
+# What `nvcc --list-gpu-code` of each version knows of what we build for, and some that we do not.
+KNOWN = {
+    "12.0": "50 52 53 60 61 62 70 72 75 80 86 87 89 90",
+    "12.6": "50 52 53 60 61 62 70 72 75 80 86 87 89 90",
+    "12.8": "50 52 53 60 61 62 70 72 75 80 86 87 89 90 100 101 120",
+    "13.0": "75 80 86 87 88 89 90 100 110 103 120 121",
+}
+
+
+def stub_nvcc(directory: Path, version: str, otherwise: str = "exit 1") -> Path:
+    """A compiler that says what it is and what it knows, and refuses to compile."""
+    nvcc = directory / "nvcc"
+    codes = "\\n".join(f"sm_{number}" for number in KNOWN[version].split())
+    nvcc.write_text(
+        "#!/bin/sh\n"
+        f'case "$1" in\n--version) echo "Cuda compilation tools, release {version}, V{version}.1"; exit ;;\n'
+        f"--list-gpu-code) printf '{codes}\\n'; exit ;;\nesac\n"
+        f'echo "the stub refuses: $*" >&2\n{otherwise}\n'
+    )
+    nvcc.chmod(0o755)
+    return nvcc
+
+
+def chosen_archs(directory: Path, version: str, *settings: str, **environ: str) -> tuple[str, str]:
+    """The architectures that the build would ask a compiler for, and what it says about the choice."""
+    script = directory / "choose.cmake"
+    script.write_text(
+        f"include({ROOT}/cmake/cuda_archs.cmake)\n"
+        f"gpn_ops_choose_cuda_archs({stub_nvcc(directory, version)})\n"
+        'execute_process(COMMAND "${CMAKE_COMMAND}" -E echo "${CMAKE_CUDA_ARCHITECTURES}")\n'
+    )
+    done = run(CMAKE, *settings, "-P", script, **{"TORCH_CUDA_ARCH_LIST": "", **environ})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), " ".join(done.stderr.split())
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("version", "archs"),
+    [
+        ("12.0", "75-real;80-real;86-real;89-real;90-real;90-virtual"),
+        ("12.6", "75-real;80-real;86-real;89-real;90-real;90-virtual"),
+        ("12.8", "75-real;80-real;86-real;89-real;90-real;100-real;120-real;100-virtual"),
+        ("13.0", "75-real;80-real;86-real;89-real;90-real;100-real;120-real;100-virtual"),
+    ],
+)
+def test_default_architectures_are_those_that_the_compiler_knows(tmp_path, version, archs):
+    assert chosen_archs(tmp_path, version) == (archs, "")
+    # Every GPU from 7.5 on is served, by PTX where no code fits.
+    for capability in [(7, 5), (8, 0), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 1), (13, 0)]:
+        assert _library.code_for(archs, capability) is not None, capability
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("wanted", "archs"),
+    [
+        ("8.0;8.6+PTX", "80-real;86-real;86-virtual"),
+        ("8.0 8.6+PTX", "80-real;86-real;86-virtual"),
+        ("8.0, 9.0a", "80-real;90a-real"),
+        ("9.0;9.0", "90-real"),
+    ],
+)
+def test_architectures_in_the_form_of_torch(tmp_path, wanted, archs):
+    assert chosen_archs(tmp_path, "12.6", TORCH_CUDA_ARCH_LIST=wanted) == (archs, "")
+
+
+@needs_cmake
+def test_architectures_that_are_names_or_unknown_are_ignored_aloud(tmp_path):
+    archs, said = chosen_archs(tmp_path, "12.6", TORCH_CUDA_ARCH_LIST="Ampere 9.0 10.0+PTX")
+    assert archs == "90-real"
+    assert "TORCH_CUDA_ARCH_LIST: ignored Ampere, 10.0+PTX. Expected numbers such as 8.0 or 9.0+PTX" in said
+    archs, said = chosen_archs(tmp_path, "13.0", TORCH_CUDA_ARCH_LIST="7.0 Volta")
+    assert archs == chosen_archs(tmp_path, "13.0")[0]
+    assert "ignored 7.0, Volta" in said
+
+
+@needs_cmake
+def test_our_own_switch_goes_before_that_of_torch(tmp_path):
+    chosen = chosen_archs(tmp_path, "12.6", "-DGPN_OPS_CUDA_ARCHS=80-real;90", TORCH_CUDA_ARCH_LIST="8.6")
+    assert chosen == ("80-real;90", "")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what a build needs, so that the real build directory stays as it is."""
+    copy = tmp_path / "checkout"
+    copy.mkdir()
+    for name in ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("cmake", "csrc", "gpn_ops"):
+        ignored = shutil.ignore_patterns("*.so", "_build_info.json", "__pycache__")
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    return copy
+
+
+def torch_with_cuda(directory: Path, cuda: str | None) -> str:
+    """A folder for PYTHONPATH whose torch was built with this CUDA, it says; the build does not import it."""
+    real, copy = Path(torch.__file__).parent, directory / "torch"
+    copy.mkdir(parents=True, exist_ok=True)
+    (copy / "__init__.py").touch()
+    (copy / "version.py").write_text(f"__version__ = '{torch.__version__}'\ncuda = {cuda!r}\n")
+    for name in ("include", "lib"):
+        if not (copy / name).exists():
+            (copy / name).symlink_to(real / name)
+    return str(directory)
+
+
+def configure(checkout: Path, *settings: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    ninja = shutil.which("ninja", path=Path(sys.executable).parent) or "ninja"
+    settings = (f"-DPython3_EXECUTABLE={sys.executable}", f"-DCMAKE_MAKE_PROGRAM={ninja}", *settings)
+    return run(CMAKE, "-S", checkout, "-B", checkout / "build", "-G", "Ninja", *settings, **environ)
+
+
+@needs_cmake
+def test_auto_leaves_cuda_alone_where_torch_has_none(checkout, tmp_path):
+    nvcc = stub_nvcc(tmp_path, "13.0", "touch " + str(tmp_path / "asked"))
+    done = configure(checkout, CUDACXX=str(nvcc), PYTHONPATH=torch_with_cuda(tmp_path / "torch", None))
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "asked").exists()
+    info = json.loads((checkout / "build" / "_build_info.json").read_text())
+    assert info["cuda"] is None
+    assert info["without_cuda"] == f"torch {torch.__version__} has no CUDA"
+
+
+@needs_cmake
+def test_cuda_on_request_with_a_compiler_that_refuses_is_an_error(checkout, tmp_path):
+    nvcc = stub_nvcc(tmp_path, "12.6")
+    done = configure(
+        checkout,
+        "-DGPN_OPS_CUDA=ON",
+        CUDACXX=str(nvcc),
+        PYTHONPATH=torch_with_cuda(tmp_path / "torch", None),
+    )
+    assert done.returncode != 0
+    assert "CUDA architectures: 75-real;80-real;86-real;89-real;90-real;90-virtual" in done.stdout
+    assert "is not able to compile a simple test program" in done.stderr
+
+
+@needs_cmake
+@pytest.mark.slow
+def test_auto_goes_on_without_cuda_where_its_build_fails(checkout, tmp_path):
+    environ = {
+        "GPN_OPS_CUDA": "auto",
+        "PYTHONPATH": torch_with_cuda(tmp_path / "torch", "12.6"),
+        "CUDACXX": str(stub_nvcc(tmp_path, "12.6")),
+    }
+    build = (sys.executable, checkout / "setup.py", "--quiet", "build_libraries", "--inplace")
+
+    def assert_cpu_product(said: str) -> None:
+        done = run(*build, **environ)
+        assert done.returncode == 0, done.stderr
+        assert "WARNING: the CUDA library could not be built, see above" in done.stderr
+        assert said in done.stderr
+        info = json.loads((checkout / "gpn_ops" / "_build_info.json").read_text())
+        assert (info["cuda"], info["without_cuda"]) == (None, "its build failed")
+        assert not (checkout / "gpn_ops" / "libgpn_ops_cuda.so").exists()
+        program = (
+            "import gpn_ops, torch; e = torch.tensor([[0, 1], [1, 0]]); "
+            "print(gpn_ops.parse(e, torch.ones(2), 3).tolist(), gpn_ops._library.DIRECTORY)"
+        )
+        loaded = run(sys.executable, "-c", program, PYTHONPATH=str(checkout))
+        assert loaded.stdout == f"[0, 0, 1] {checkout / 'gpn_ops'}\n", loaded.stderr
+
+    assert_cpu_product("is not able to compile a simple test program")
+    if (real := shutil.which("nvcc")) is not None:
+        # One that works until it gets to our sources.
+        shutil.rmtree(checkout / "build" / "cmake" / "CMakeFiles")
+        (checkout / "build" / "cmake" / "CMakeCache.txt").unlink()
+        otherwise = f'case "$*" in *csrc/cuda*) exit 1 ;; esac\nexec {real} "$@"'
+        stub_nvcc(tmp_path, "13.0", otherwise)
+        assert_cpu_product("csrc/cuda")
+    (checkout / "csrc" / "schema.cpp").write_text("this is not C++")
+    done = run(*build, **environ)
+    assert done.returncode != 0
+    assert "schema.cpp" in done.stderr
+
+
 # ------------------------------------------------------------------------------- broken installations
 
 
