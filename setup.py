@@ -12,6 +12,7 @@ Environment:
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,16 @@ def cmake_settings(environ: dict[str, str], cuda: str, without_cuda: str = "") -
         f"-DGPN_OPS_CUDA_ARCHS={environ.get('GPN_OPS_CUDA_ARCHS', '')}",
         f"-DGPN_OPS_WERROR={'ON' if environ.get('GPN_OPS_WERROR', '0') == '1' else 'OFF'}",
     ]
+
+
+def readme() -> str:
+    """README.md, its links leading into the repository instead of to files beside it."""
+    urls = re.search(r'^Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert urls is not None, "pyproject.toml: no line Repository = ..."
+    text = (ROOT / "README.md").read_text()
+    # A picture has to be the file itself, not the page that shows it.
+    text = re.sub(r"(!\[[^\]]*\])\((?!https?://|#)", rf"\1({urls[1]}/raw/main/", text)
+    return re.sub(r"(\[[^\]]*\])\((?!https?://|#)", rf"\1({urls[1]}/blob/main/", text)
 
 
 class BuildLibraries(Command):
@@ -156,5 +167,7 @@ if __name__ == "__main__":
     build.sub_commands.append(("build_libraries", None))
     setup(
         distclass=PlatformDistribution,
+        long_description=readme(),
+        long_description_content_type="text/markdown",
         cmdclass={"build_libraries": BuildLibraries, "bdist_wheel": PlatformWheel},
     )

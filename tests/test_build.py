@@ -80,6 +80,25 @@ def test_names_its_dependencies_without_a_path(library):
     assert "RUNPATH" not in section
 
 
+# What glibc, libstdc++ and libgcc of manylinux_2_28 have (AlmaLinux 8), from the policies of auditwheel.
+MANYLINUX_2_28 = {"GLIBC": "2.28", "GLIBCXX": "3.4.25", "CXXABI": "1.3.11", "GCC": "7.0.0"}
+
+
+@needs_binutils
+def test_loads_on_systems_of_manylinux_2_28():
+    """So does the CUDA library if it was linked there: its runtime takes the newest that glibc has."""
+
+    def number(version: str) -> tuple[int, ...]:
+        return tuple(map(int, version.split(".")))
+
+    imported = dynamic_symbols(_library.CPU_LIBRARY, "--undefined-only")
+    versions = {name: re.search(r"@([A-Z]+)_([\d.]+)$", name) for name in imported if "@" in name}
+    assert len(versions) > 20, "the symbol table was not read"
+    assert all(versions.values()), versions
+    newer = {name for name, v in versions.items() if number(v[2]) > number(MANYLINUX_2_28[v[1]])}
+    assert newer == set()
+
+
 def test_build_info_describes_the_build():
     info = _library.build_info()
     assert info["version"] == gpn_ops.__version__
