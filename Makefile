@@ -170,7 +170,7 @@ test-wheel: wheel
 	@$(PYTHON) -m venv build/venv-wheel
 	@build/venv-wheel/bin/python -m pip -qq --no-input install $(TORCH) "$$(ls dist/*.whl)[pyg,test]"
 	@GPN_OPS_TEST_INSTALLED=1 build/venv-wheel/bin/pytest -q tests/test_wheel.py tests/test_build.py \
-	    tests/test_readme.py tests/test_reduce.py
+	    tests/test_readme.py
 
 # $(1): a version of torch. All tests, with the wheel in the place of the checkout's package.
 define test_wheel_beside

@@ -138,10 +138,9 @@ def test_unknown_switch_is_an_error():
 
 # ------------------------------------------------------------------------------------ building for CUDA
 
-CMAKE = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-needs_cmake = pytest.mark.skipif(
-    CMAKE is None or not (ROOT / "CMakeLists.txt").exists(), reason="cmake or the sources are missing"
-)
+# The environment's own: the system's may be too old.
+CMAKE = shutil.which("cmake", path=Path(sys.executable).parent)
+needs_cmake = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed in this environment")
 
 # What `nvcc --list-gpu-code` of each version knows of what we build for, and some that we do not.
 KNOWN = {
