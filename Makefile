@@ -168,7 +168,8 @@ test-wheel: wheel
 	@echo "== test: the wheel, in a fresh environment"
 	@rm -rf build/venv-wheel
 	@$(PYTHON) -m venv build/venv-wheel
-	@build/venv-wheel/bin/python -m pip -qq --no-input install $(TORCH) "$$(ls dist/*.whl)[pyg,test]"
+	@build/venv-wheel/bin/python -m pip -qq --no-input install $(TORCH)
+	@build/venv-wheel/bin/python -m pip -qq --no-input install "$$(ls dist/*.whl)[pyg,test]"
 	@GPN_OPS_TEST_INSTALLED=1 build/venv-wheel/bin/pytest -q tests/test_wheel.py tests/test_build.py \
 	    tests/test_readme.py
 
