@@ -12,6 +12,7 @@ import ctypes
 import json
 import os
 import re
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,20 @@ def _load(library: Path) -> None:
         ) from error
 
 
+def _hidden() -> str:
+    """A sentence on an installed gpn_ops that this folder, a checkout's, comes before."""
+    for distribution in metadata.distributions(name="gpn_ops"):
+        installed = Path(str(distribution.locate_file("gpn_ops"))).resolve()
+        if installed != DIRECTORY and (installed / CPU_LIBRARY.name).exists():
+            return f" It hides the gpn_ops that is installed in {installed}, which works from other folders."
+    return ""
+
+
 def _load_cpu() -> None:
     if not CPU_LIBRARY.exists():
         raise ImportError(
-            f"gpn_ops: the operator library is missing: {CPU_LIBRARY} does not exist. {_HOW_TO_BUILD}"
+            f"gpn_ops: the operator library is missing: {CPU_LIBRARY} does not exist."
+            f"{_hidden()} {_HOW_TO_BUILD}"
         )
     built = build_info().get("version")
     if built != __version__:

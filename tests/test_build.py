@@ -344,6 +344,17 @@ def test_missing_library(package_copy):
     assert "pip install --no-build-isolation -e ." in message
 
 
+def test_checkout_that_hides_an_installed_package(package_copy, tmp_path):
+    installed = tmp_path / "site-packages"
+    (installed / "gpn_ops").mkdir(parents=True)
+    (installed / "gpn_ops" / "libgpn_ops.so").touch()
+    (installed / "gpn_ops-0.1.0.dist-info").mkdir()
+    (installed / "gpn_ops-0.1.0.dist-info" / "METADATA").write_text("Name: gpn_ops\nVersion: 0.1.0\n")
+    done = run(sys.executable, "-c", "import gpn_ops", PYTHONPATH=f"{package_copy.parent}:{installed}")
+    assert f"It hides the gpn_ops that is installed in {installed / 'gpn_ops'}" in done.stderr
+    assert "pip install --no-build-isolation -e ." in done.stderr
+
+
 def test_library_of_another_version(package_copy):
     (package_copy / "libgpn_ops.so").write_text("")
     (package_copy / "_build_info.json").write_text(json.dumps({"version": "0.0.0"}))

@@ -63,6 +63,15 @@ def test_metadata(wheel_metadata):
     assert versions == list(range(oldest, versions[-1] + 1))
 
 
+def test_no_page_installs_from_pypi_yet():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 5, "the pages were not found"
+    found = {
+        page.name for page in pages if re.search(r"pip install (-\S+ )*['\"]?gpn[_-]ops", page.read_text())
+    }
+    assert found == set(), "remove this test when the package is on PyPI"
+
+
 # ------------------------------------------------------------------------------------------------ the extras
 
 
