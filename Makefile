@@ -208,6 +208,8 @@ lint: .venv/.ready
 	@$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
 	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(BIN)/zizmor --quiet --offline --no-progress .github/workflows
+	@if command -v actionlint > /dev/null; then actionlint; \
+	    else echo "!! actionlint was not found: .github/workflows NOT CHECKED by it"; fi
 
 format: .venv/.ready
 	@$(BIN)/ruff check --quiet --fix-only .

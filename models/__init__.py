@@ -9,7 +9,7 @@ python -m models.demo                   a small set made on the spot, in minutes
 
 from importlib.util import find_spec
 
-for _module in ("torch_geometric", "tqdm", "yaml"):
+for _module in ("matplotlib", "sklearn", "torch_geometric", "tqdm", "yaml"):
     if find_spec(_module) is None:
         raise ImportError(
             f"models needs {_module}. In the root of the checkout, install gpn_ops with its extra 'models': "

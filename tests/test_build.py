@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 
 import gpn_ops
 from gpn_ops import _library
+from gpn_ops.ops import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = [
@@ -487,6 +489,24 @@ def test_driver_of_an_older_major_version_gets_the_plain_path(machine):
 def test_driver_of_an_older_minor_version_runs_code_but_compiles_no_ptx(machine):
     assert "needs a driver for CUDA 13.2" in machine.load(built="13.2", driver=(13, 0), gpus=[(11, 0)])
     assert machine.load(built="13.2", driver=(13, 0), gpus=[(9, 0)]) == "loaded"
+
+
+@pytest.mark.skipif(
+    torch._C._dispatch_has_kernel_for_dispatch_key("gpn::parse", "CUDA"), reason="the CUDA library is loaded"
+)
+def test_plain_path_on_cuda_warns_once_and_says_why(machine, monkeypatch):
+    """What the dispatcher does with a CUDA tensor, here with one that only says it is."""
+    machine.load(archs="80-real", gpus=[(7, 5)])
+    plain._warn_of_missing_cuda_kernels.cache_clear()
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True))
+    cuda = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    edge_index, scores = torch.tensor([[0, 1, 2], [1, 0, 1]]), torch.tensor([0.5, 0.5, 0.1])
+    with pytest.warns(UserWarning, match="without its CUDA kernels.* no code for GPU 0, model 0"):
+        cluster = torch.ops.gpn.parse.default.redispatch(cuda, edge_index, scores, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.ops.gpn.parse.default.redispatch(cuda, edge_index, scores, 4)
+    assert cluster.tolist() == [0, 0, 0, 1]
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="cc is not installed")
