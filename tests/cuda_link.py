@@ -60,8 +60,9 @@ def check(python: str) -> None:
         sys.exit(f"torch {found['torch']} is a build without CUDA")
     # The library itself names no CUDA library of torch, so that it also builds against a CPU torch. Here the
     # same objects are linked with all of torch and without leave to miss a symbol.
-    objects = sorted((BUILD / "CMakeFiles" / "gpn_ops_cuda.dir").rglob("*.o"))
-    assert objects, "no objects were built"
+    directory = BUILD / "CMakeFiles" / "gpn_ops_cuda.dir" / "csrc" / "cuda"
+    objects = [directory / f"{source.name}.o" for source in sorted((ROOT / "csrc" / "cuda").glob("*.cu"))]
+    assert objects, "the sources were not found"
     libraries = [f"-L{found['lib']}", "-ltorch_cuda", "-ltorch_cpu", "-lc10"]
     linker = ["-shared", "-cudart=static", "-Xlinker", "--no-undefined"]
     run("nvcc", *linker, *objects, *BUILD.glob("*.a"), *libraries, "-o", BUILD / "nothing_undefined.so")

@@ -87,13 +87,12 @@ MANYLINUX_2_28 = {"GLIBC": "2.28", "GLIBCXX": "3.4.25", "CXXABI": "1.3.11", "GCC
 
 
 @needs_binutils
-def test_loads_on_systems_of_manylinux_2_28():
-    """So does the CUDA library if it was linked there: its runtime takes the newest that glibc has."""
-
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_loads_on_systems_of_manylinux_2_28(library):
     def number(version: str) -> tuple[int, ...]:
         return tuple(map(int, version.split(".")))
 
-    imported = dynamic_symbols(_library.CPU_LIBRARY, "--undefined-only")
+    imported = dynamic_symbols(library, "--undefined-only")
     versions = {name: re.search(r"@([A-Z]+)_([\d.]+)$", name) for name in imported if "@" in name}
     assert len(versions) > 20, "the symbol table was not read"
     assert all(versions.values()), versions
