@@ -11,6 +11,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from models import config as configs
 from models import train
+from models.data import register
 from models.training import Place, Run
 
 HERE = Path(__file__).parent
@@ -31,6 +32,7 @@ def star(num_nodes):
     return both([(0, i) for i in range(1, num_nodes)])
 
 
+@register
 class Rings(list):
     """Rings and stars, which their degrees tell apart, with noise for features. Only every ``edged``-th graph
     has its edges."""
@@ -48,6 +50,7 @@ class Rings(list):
             self.append(Data(x, edge_index, y=torch.tensor([label])))
 
 
+@register
 class Molecules(list):
     """Rings and stars of atoms and bonds; two tasks, of which some labels are missing."""
 
@@ -63,6 +66,7 @@ class Molecules(list):
             self.append(Data(x, graph.edge_index, bond, y=y))
 
 
+@register
 class Communities(list):
     """One graph of two communities, its nodes' labels, and ``splits`` splits."""
 
@@ -180,6 +184,6 @@ def trained(config, graphs, folder, kill_after=None, fold=0, seed=0, **place):
         record = run.train()
     except Killed:
         return None
-    run.finish()
+    run.remove_checkpoint()
     record.pop("seconds")
     return record, run.place.file("epochs", fold, seed).read_text()

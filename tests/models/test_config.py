@@ -96,7 +96,7 @@ def test_settings_by_hand():
 def test_a_file_of_settings(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("dataset: package.module:Class('a', name='b')\nlr: 1e-4\nmax_height: none\n")
-    config = configs.load(str(path))
+    config = configs.load(str(path), trust=True)
     assert (config.dataset, config.lr, config.max_height) == (
         "package.module:Class('a', name='b')",
         1e-4,

@@ -161,6 +161,7 @@ def test_folds_that_there_are_not(tmp_path):
 # ------------------------------------------------------------------------------------------------------------
 
 
+@data.register
 class Odd(list):
     """Directed edges, a node without any, a self-loop, a graph without edges; features if wanted."""
 
@@ -175,6 +176,7 @@ class Odd(list):
             self.append(item)
 
 
+@data.register
 class DirectedMolecules(list):
     def __init__(self):
         for k in range(10):
@@ -242,6 +244,7 @@ def test_nodes_features_are_normalised_by_row(tmp_path):
             assert nodes.tolist() == mask[:, k].nonzero().view(-1).tolist()
 
 
+@data.register
 class Strange(list):
     """Ten graphs, wrong in one way."""
 
@@ -271,6 +274,7 @@ def test_strange_data(tmp_path, arguments, task, message):
         data.load(small(f"test_data:Strange({arguments})", task=task), tmp_path)
 
 
+@data.register
 class OneNodeless(list):
     def __init__(self):
         super().__init__([Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)])
