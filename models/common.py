@@ -49,7 +49,8 @@ def commit() -> str | None:
     """The checkout's commit, with a plus sign where files differ from it; none if it is no checkout."""
 
     def git(*arguments: str) -> str:
-        command = ("git", *arguments)
+        # Without locks: to ask must not write the index, which a kill or a full disk would leave locked.
+        command = ("git", "--no-optional-locks", *arguments)
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:

@@ -1,11 +1,16 @@
 """Small data sets that tests name by import path, as ``synthetic:Rings(40)``, and processes of their own that
 train on them."""
 
+import contextlib
+import io
 import os
+import resource
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
@@ -187,3 +192,35 @@ def trained(config, graphs, folder, kill_after=None, fold=0, seed=0, **place):
     run.remove_checkpoint()
     record.pop("seconds")
     return record, run.place.file("epochs", fold, seed).read_text()
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A folder that holds so many bytes."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def small_files(size):
+    """No file of this process may grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def flipped(content):
+    """A file of torch with one bit of its largest tensor flipped."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        tensor = archive.read(max(archive.infolist(), key=lambda entry: entry.file_size))
+    place = content.index(tensor) + len(tensor) // 2
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]

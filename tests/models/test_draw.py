@@ -60,10 +60,19 @@ def test_half_of_the_runs_is_enough(tmp_path):
     assert heights.best_epoch is None
 
 
-def test_line_that_was_cut_short(tmp_path):
+def test_line_that_was_cut_short(tmp_path, capsys):
     path = log(tmp_path / "a", [1.0, 3.0])
     path.write_text(path.read_text() + '{"epoch": 3, "hei')
     assert pictures.read_heights([path]).epochs == [1, 2]
+    assert f"warning: {path}, line 3: skipped, no complete epoch" in capsys.readouterr().err
+
+
+def test_epochs_without_a_line_are_named(tmp_path, capsys):
+    path = log(tmp_path / "a", [1.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[3] + lines[5])
+    pictures.read_heights([path])
+    assert capsys.readouterr().err == f"warning: {path}: no lines of epochs 2-3, 5\n"
 
 
 def test_logs_without_heights(tmp_path):

@@ -1,10 +1,9 @@
 """Files: whole or not there at all, and a damaged one is never taken for good. The full disk is a real one
 where a file system can be mounted, else a limit on the size of files."""
 
-import contextlib
 import errno
 import os
-import resource
+import re
 import subprocess
 import warnings
 
@@ -12,6 +11,8 @@ import pytest
 import torch
 
 pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
+
+from synthetic import small_disk, small_files
 
 from models import common, files
 
@@ -28,30 +29,6 @@ def same(left, right):
             and all(same(left[key], right[key]) for key in left)
         )
     return left == right
-
-
-@contextlib.contextmanager
-def small_disk(folder, size):
-    """A folder that holds so many bytes."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("no file system can be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-@contextlib.contextmanager
-def small_files(size):
-    """No file of this process may grow beyond so many bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_what_is_saved_is_loaded(tmp_path):
@@ -186,3 +163,27 @@ def test_errors_of_the_system_are_sentences(tmp_path, capsys):
         f"error: {tmp_path / 'none' / 'x'}: No such file or directory",
         f"error: {tmp_path / 'x'}: No space left on device",
     ]
+
+
+def test_the_commit_takes_no_lock(tmp_path, monkeypatch):
+    """Also where the index is out of date, which `git status` else would write anew."""
+
+    def git(*arguments):
+        subprocess.run(
+            ["git", "-c", "user.name=x", "-c", "user.email=x", *arguments], cwd=tmp_path, check=True
+        )
+
+    monkeypatch.setattr(common, "ROOT", tmp_path)
+    git("init", "-q")
+    (tmp_path / "file").write_text("one")
+    git("add", "file")
+    git("commit", "-qm", "first")
+    first = common.commit()
+    assert re.fullmatch("[0-9a-f]{12}", first)
+    os.utime(tmp_path / "file", (1, 1))
+    index = tmp_path / ".git" / "index"
+    before = index.read_bytes()
+    assert common.commit() == first
+    assert index.read_bytes() == before
+    (tmp_path / "file").write_text("two")
+    assert common.commit() == f"{first}+"
