@@ -313,6 +313,17 @@ def test_epochs_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
     assert losses[0] == losses[1]
 
 
+def test_every_epoch_fold_and_seed_draws_from_a_seed_of_its_own(graphs, tmp_path, monkeypatch):
+    """Also dropout, which is drawn after the order is: with one seed it would drop the same in every epoch."""
+    drawn, step = [], Run.step
+    monkeypatch.setattr(Run, "step", lambda *args: drawn.append(torch.initial_seed()) or step(*args))
+    for seed, fold in ((0, 0), (0, 1), (1, 0)):
+        run = make_run(small(RINGS), graphs, tmp_path, seed=seed, fold=fold)
+        for _ in range(3):
+            run.train_epoch()
+    assert len(set(drawn)) == 9
+
+
 def test_processes_share_the_order_and_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
     """As the first and as the second of two, each with its half of every batch."""
     taken, take, seeds, step = [], data.Graphs.take, [], Run.step
