@@ -314,7 +314,7 @@ def test_epochs_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
 
 
 def test_every_epoch_fold_and_seed_draws_from_a_seed_of_its_own(graphs, tmp_path, monkeypatch):
-    """Also dropout, which is drawn after the order is: with one seed it would drop the same in every epoch."""
+    """Dropout too, which is drawn after the order: with one seed it would drop the same in every epoch."""
     drawn, step = [], Run.step
     monkeypatch.setattr(Run, "step", lambda *args: drawn.append(torch.initial_seed()) or step(*args))
     for seed, fold in ((0, 0), (0, 1), (1, 0)):
