@@ -365,8 +365,8 @@ MUTANTS = [
     Mutant(
         "tile-of-weights-lost",
         "csrc/cuda/pair_dot.cuh",
-        "begin + kPairTile < rows ? begin + kPairTile : rows",
-        "begin + kPairTile < rows ? begin + kPairTile - 1 : rows",
+        "begin + tile < rows ? begin + tile : rows",
+        "begin + tile < rows ? begin + tile - 1 : rows",
         POOLING,
     ),
     Mutant(

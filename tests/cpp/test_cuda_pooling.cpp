@@ -293,7 +293,7 @@ void test_mask(Random& random) {
 template <class Index, class T>
 void test_pairs(Random& random) {
   const int64_t num_nodes = random.of<int64_t>({1, 4, 60}), width = random.of<int64_t>({1, 31, 33});
-  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, cuda::kPairTile + 5, 3 * cuda::kPairTile});
+  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, (int64_t(1) << Launcher().piece_bits) + 5});
   const std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
   const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
   const Scratch memory(random());
