@@ -4,6 +4,7 @@ Imported as ``import submodules``, like graphs.
 """
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -25,11 +26,16 @@ def check_hooks(module: torch.nn.Module, call: Callable[[torch.nn.Module], Tenso
     with torch.set_grad_enabled(gradients):
         expected = call(module)
         for wanted in (*([name] for name, _ in called(module)), [name for name, _ in called(module)]):
-            hooked, fired = copy.deepcopy(module), []
+            hooked, fired = copy.deepcopy(module), set()
             for name in wanted:
-                hooked.get_submodule(name).register_forward_hook(lambda *_, name=name: fired.append(name))
+                hook = functools.partial(_note, fired, name)
+                hooked.get_submodule(name).register_forward_hook(hook)
             torch.testing.assert_close(call(hooked), expected)
-            assert set(fired) == set(wanted)
+            assert fired == set(wanted)
+
+
+def _note(fired: set[str], name: str, *_: object) -> None:
+    fired.add(name)
 
 
 class Tripled(torch.nn.Linear):
