@@ -139,31 +139,32 @@ using Atomic = ::cuda::atomic_ref<T, ::cuda::thread_scope_device>;
 
 template <class T>
 T atomicAdd(T* address, emulation::Word<T> value) {
-  return emulation::Atomic<T>(*address).fetch_add(value);
+  return emulation::Atomic<T>(*address).fetch_add(value, ::cuda::std::memory_order_relaxed);
 }
 template <class T>
 T atomicMax(T* address, emulation::Word<T> value) {
-  return emulation::Atomic<T>(*address).fetch_max(value);
+  return emulation::Atomic<T>(*address).fetch_max(value, ::cuda::std::memory_order_relaxed);
 }
 template <class T>
 T atomicMin(T* address, emulation::Word<T> value) {
-  return emulation::Atomic<T>(*address).fetch_min(value);
+  return emulation::Atomic<T>(*address).fetch_min(value, ::cuda::std::memory_order_relaxed);
 }
 template <class T>
 T atomicOr(T* address, emulation::Word<T> value) {
-  return emulation::Atomic<T>(*address).fetch_or(value);
+  return emulation::Atomic<T>(*address).fetch_or(value, ::cuda::std::memory_order_relaxed);
 }
 template <class T>
 T atomicAnd(T* address, emulation::Word<T> value) {
-  return emulation::Atomic<T>(*address).fetch_and(value);
+  return emulation::Atomic<T>(*address).fetch_and(value, ::cuda::std::memory_order_relaxed);
 }
 template <class T>
 T atomicExch(T* address, emulation::Word<T> value) {
-  return emulation::Atomic<T>(*address).exchange(value);
+  return emulation::Atomic<T>(*address).exchange(value, ::cuda::std::memory_order_relaxed);
 }
 template <class T>
 T atomicCAS(T* address, emulation::Word<T> expected, emulation::Word<T> desired) {
-  emulation::Atomic<T>(*address).compare_exchange_strong(expected, desired);
+  emulation::Atomic<T>(*address).compare_exchange_strong(expected, desired,
+                                                         ::cuda::std::memory_order_relaxed);
   return expected;
 }
 

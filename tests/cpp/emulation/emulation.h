@@ -10,9 +10,12 @@
 // buffers, ThreadSanitizer plain accesses of two CUDA threads that no barrier, atomic or kernel boundary
 // orders, because each fiber is a thread to it.
 //
-// Limits: one host thread; one-dimensional blocks and grids; sequentially consistent memory; `__shared__`
-// static only, and from the first such declaration on the blocks of a launch run one after another; dynamic
-// shared memory, textures and cooperative groups are missing.
+// With Memory::kRelaxed an atomic load may return an older value, wherever the memory model allows it
+// (memory.h).
+//
+// Limits: one host thread; one-dimensional blocks and grids; `__shared__` static only, and from the first
+// such declaration on the blocks of a launch run one after another; dynamic shared memory, textures and
+// cooperative groups are missing.
 #pragma once
 
 #if defined(GPN_SCHEDULE_POINT)
@@ -38,10 +41,16 @@ enum class Policy {
 constexpr int kPolicies = 4;
 const char* name_of(Policy policy);
 
+enum class Memory {
+  kNewest,   // a load returns the newest value: sequentially consistent
+  kRelaxed,  // any value that the memory model allows
+};
+
 // What decides a schedule: the same settings give the same one.
 struct Settings {
   Policy policy = Policy::kSequential;
   uint64_t seed = 0;
+  Memory memory = Memory::kNewest;
   unsigned resident_threads = 1024;  // of blocks that run side by side; at least one block does
   int64_t most_steps = 5'000'000;    // of one launch; more means that threads wait for each other forever
 };
@@ -67,6 +76,18 @@ bool in_kernel();
 
 // Lets another thread run. Does nothing outside of kernels.
 void schedule_point();
+
+// The memory orders of atomics.
+enum class Order { kRelaxed, kAcquire, kRelease, kAcquireRelease, kSequential };
+
+// Whether the following three have to be asked: the caller is inside a kernel and memory is relaxed.
+bool asks_memory();
+// What a load returns where memory holds `newest`. A compare-and-swap that fails takes the newest.
+uint64_t loaded(const void* word, uint64_t newest, Order order, bool take_newest = false);
+// What memory holds after a store.
+uint64_t stored(const void* word, uint64_t newest, uint64_t value, Order order);
+// A read-modify-write has replaced one value by another.
+void changed(const void* word, uint64_t before, uint64_t after, Order order);
 
 // The following are called through the names of CUDA (see cuda_runtime.h).
 using Place = std::source_location;
