@@ -68,7 +68,8 @@ struct Unseen {
 
 class Machine {
  public:
-  void run(unsigned blocks, unsigned threads, const std::function<void()>& body);
+  void run(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
+           size_t bytes);
   bool running() const { return current_ != nullptr; }
   Fiber& current() { return *current_; }
   void step();
@@ -262,6 +263,11 @@ void Machine::finish_thread() {
   release(&shared_token_);
   leave_ready(State::kFinished);
   if (--block.alive == 0) {
+    if (observer != nullptr) {
+      std::vector<size_t> slots;
+      for (const Fiber* fiber : block.threads) slots.push_back(fiber->position);
+      observer->block_ends(slots);
+    }
     if (shared_owner_ == &block) {
       shared_owner_ = nullptr;
       if (settings.memory == Memory::kRelaxed) memory_.forget();
@@ -274,7 +280,8 @@ void Machine::finish_thread() {
   go_on();
 }
 
-void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>& body) {
+void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
+                  size_t bytes) {
   ++record.launches;
   record.blocks = blocks;
   record.threads = threads;
@@ -287,7 +294,7 @@ void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>
                      std::to_string(threads) + " threads";
     return;
   }
-  body_ = &body;
+  body_ = &call;
   blockDim.x = threads;
   gridDim.x = blocks;
   const uint64_t random_seed = settings.seed + 0x5eed * uint64_t(record.launches);
@@ -318,6 +325,7 @@ void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>
     blocks_[b].warp_barriers.resize((threads + 31) / 32);
     start_block(blocks_[b]);
   }
+  if (observer != nullptr) observer->launch_starts(body, bytes, fibers_in_use_);
   release(&launch_token_);
   {
     const Unseen unseen;
@@ -331,6 +339,7 @@ void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>
     }
   }
   acquire(&end_token_);
+  if (observer != nullptr) observer->launch_ends();
 }
 
 void Machine::note(const std::string& text) {
@@ -495,9 +504,11 @@ const char* name_of(Policy policy) {
   return names[int(policy)];
 }
 
-void launch(unsigned blocks, unsigned threads, const std::function<void()>& body) {
-  machine.run(blocks, threads, body);
+void launch_body(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
+                 size_t bytes) {
+  machine.run(blocks, threads, call, body, bytes);
 }
+size_t slot_of_thread() { return machine.current().position; }
 bool in_kernel() { return machine.running(); }
 void schedule_point() {
   if (machine.running()) machine.step();

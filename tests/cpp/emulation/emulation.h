@@ -67,9 +67,30 @@ struct Record {
 inline Record record;
 inline void clear() { record = {}; }
 
+// Where launches are told to, if anywhere: see counts.h.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  // `body` is what launch() was given: with the kernel's address somewhere in it. Threads go by their slot,
+  // below `slots`: see slot_of_thread().
+  virtual void launch_starts(const void* body, size_t bytes, size_t slots) = 0;
+  virtual void block_ends(const std::vector<size_t>& slots) = 0;  // of its threads, in order
+  virtual void launch_ends() = 0;
+  // What is not a kernel of ours: memset, copies, CUB's own kernels.
+  virtual void launched(const char* name, int64_t launches, int64_t bytes_read, int64_t bytes_written) = 0;
+  virtual void waited() = 0;  // the host for the device
+};
+inline Observer* observer = nullptr;
+
+void launch_body(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
+                 size_t bytes);
+
 // Runs body() once for every thread of the grid. Like a launch of CUDA, it returns nothing: see
 // cudaGetLastError().
-void launch(unsigned blocks, unsigned threads, const std::function<void()>& body);
+template <class Body>
+void launch(unsigned blocks, unsigned threads, const Body& body) {
+  launch_body(blocks, threads, std::ref(body), &body, sizeof(body));
+}
 
 // Whether the caller is inside a kernel.
 bool in_kernel();
@@ -98,6 +119,7 @@ void sync_warp(unsigned mask, Place place);
 // exchange.
 const uint64_t* exchange(unsigned mask, uint64_t value, Place place);
 unsigned thread_of_block();
+size_t slot_of_thread();
 void enter_shared();
 void fence();
 void assertion_failed(const char* text, const char* file, unsigned line, const char* function);

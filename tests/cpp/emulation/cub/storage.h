@@ -1,11 +1,13 @@
 // What the stand-ins of CUB's device-wide algorithms share. They run serially on the host: a kernel boundary
 // before and after. The first call, without storage, asks how many bytes are needed; the second one runs, and
-// writes to all of them so that AddressSanitizer sees storage that is too small.
+// writes to all of them so that AddressSanitizer sees storage that is too small. Each tells the observer what
+// the real one launches.
 #pragma once
 
 #include <cstring>
 
 #include "../cuda_runtime.h"
+#include "launches.h"
 
 namespace emulation {
 

@@ -21,6 +21,7 @@ struct DeviceRadixSort {
         keys_out[i] = keys_in[order[i]];
         values_out[i] = values_in[order[i]];
       }
+      emulation::count_radix_sort(int64_t(items), end_bit - begin_bit, sizeof(Key), sizeof(Value));
     });
   }
 
@@ -30,6 +31,7 @@ struct DeviceRadixSort {
     return emulation::with_storage(storage, bytes, int64_t(items), [&] {
       const std::vector<Count> order = sorted(keys_in, items, begin_bit, end_bit);
       for (Count i = 0; i < items; ++i) keys_out[i] = keys_in[order[i]];
+      emulation::count_radix_sort(int64_t(items), end_bit - begin_bit, sizeof(Key), 0);
     });
   }
 
