@@ -183,7 +183,7 @@ DeviceMemory::DeviceMemory() {
 DeviceMemory::~DeviceMemory() { clear(); }
 void* DeviceMemory::allocate(int64_t bytes) {
   char* memory = device_begin + device_used;
-  device_used += std::max<int64_t>((bytes + 511) / 512, 1) * 512;
+  device_used += std::max<int64_t>(taken(bytes), 512);
   if (device_used > kDeviceBytes) {
     std::fprintf(stderr, "emulation: out of device memory\n");
     std::abort();
@@ -197,13 +197,13 @@ void DeviceMemory::clear() {
 
 struct Counting::State {
   Counts& counts;
-  std::string kernel;
+  KernelCounts* kernel;  // that runs
   std::vector<ThreadCounts> threads;  // by slot
   Sectors read, written;
   std::vector<Access> warp;
 };
 
-Counting::Counting(Counts& counts) : state_(new State{counts, {}, {}, {}, {}, {}}) {
+Counting::Counting(Counts& counts) : state_(new State{counts, nullptr, {}, {}, {}, {}}) {
   observer = this;
   counting = this;
 }
@@ -213,8 +213,8 @@ Counting::~Counting() {
 }
 
 void Counting::launch_starts(const void* body, size_t bytes, size_t slots) {
-  state_->kernel = kernel_of(body, bytes);
-  ++state_->counts.of(state_->kernel).launches;
+  state_->kernel = &state_->counts.of(kernel_of(body, bytes));
+  ++state_->kernel->launches;
   state_->threads.assign(slots, {});
 }
 
@@ -222,7 +222,7 @@ void Counting::accessed(const void* address, int64_t bytes, bool reads, bool wri
   const int64_t begin = device_offset(address);
   if (begin < 0 || begin >= device_used || !in_kernel()) return;
   ThreadCounts& thread = state_->threads[slot_of_thread()];
-  KernelCounts& kernel = state_->counts.of(state_->kernel);
+  KernelCounts& kernel = *state_->kernel;
   const int64_t turn = thread.next_turn(place);
   ++thread.chain;
   for (const bool write : {false, true}) {
@@ -235,7 +235,7 @@ void Counting::accessed(const void* address, int64_t bytes, bool reads, bool wri
 }
 
 void Counting::block_ends(const std::vector<size_t>& slots) {
-  KernelCounts& kernel = state_->counts.of(state_->kernel);
+  KernelCounts& kernel = *state_->kernel;
   std::vector<Access>& warp = state_->warp;
   for (size_t first = 0; first < slots.size(); first += 32) {
     warp.clear();
@@ -261,7 +261,7 @@ void Counting::block_ends(const std::vector<size_t>& slots) {
 }
 
 void Counting::launch_ends() {
-  KernelCounts& kernel = state_->counts.of(state_->kernel);
+  KernelCounts& kernel = *state_->kernel;
   kernel.distinct_read += state_->read.take_count();
   kernel.distinct_written += state_->written.take_count();
 }

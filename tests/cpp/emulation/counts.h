@@ -50,6 +50,7 @@ class DeviceMemory {
   ~DeviceMemory();
   void* allocate(int64_t bytes);
   void clear();
+  static int64_t taken(int64_t bytes) { return (bytes + 511) / 512 * 512; }  // by so many
 };
 
 // Counts from its birth to its death. One at a time.

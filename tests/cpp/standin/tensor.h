@@ -13,8 +13,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <typeinfo>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "../half.h"
@@ -104,6 +106,7 @@ class Tensor {
   bool is_cpu() const { return !cuda_; }
   bool is_cuda() const { return cuda_; }
   int32_t get_device_index() const { return cuda_ ? 0 : -1; }
+  int32_t device() const { return get_device_index(); }
   bool defined() const { return memory_ != nullptr; }
 
   void* mutable_data_ptr() const { return memory_.get(); }
@@ -128,22 +131,10 @@ inline Tensor new_empty(const Tensor& like, std::vector<int64_t> sizes,
                         std::optional<ScalarType> type = std::nullopt) {
   return Tensor(std::move(sizes), type.value_or(like.scalar_type()), like.is_cuda());
 }
-inline Tensor empty_like(const Tensor& like) {
-  std::vector<int64_t> sizes;
-  for (int64_t d = 0; d < like.dim(); ++d) sizes.push_back(like.size(d));
-  return new_empty(like, std::move(sizes));
-}
 inline Tensor contiguous(const Tensor& tensor) { return tensor; }
 inline Tensor to(const Tensor& tensor, ScalarType type) {
   if (tensor.scalar_type() != type) throw std::logic_error("stand-in of torch: no conversion of types");
   return tensor;
-}
-
-inline int64_t get_num_threads() { return 2; }
-// One after another: the kernels' own tests have real threads.
-template <class F>
-void parallel_for(int64_t begin, int64_t end, int64_t, const F& f) {
-  for (int64_t i = begin; i < end; ++i) f(i, i + 1);
 }
 
 namespace accelerator {
@@ -154,21 +145,59 @@ class DeviceGuard {
 };
 }  // namespace accelerator
 
-// What a library registers, by device and name.
-struct Operator {
-  void (*function)();
-  const std::type_info* type;
+// What an operator is called with.
+struct None {};
+using Argument = std::variant<None, Tensor, int64_t, std::string>;  // int64_t: bool too
+
+template <class Parameter>
+struct Unboxed {
+  static Parameter of(const Argument& argument) { return Parameter(std::get<Parameter>(argument)); }
 };
+template <>
+struct Unboxed<bool> {
+  static bool of(const Argument& argument) { return std::get<int64_t>(argument) != 0; }
+};
+template <class Parameter>
+struct Unboxed<std::optional<Parameter>> {
+  static std::optional<Parameter> of(const Argument& argument) {
+    if (std::holds_alternative<None>(argument)) return std::nullopt;
+    return Unboxed<Parameter>::of(argument);
+  }
+};
+
+inline std::vector<Tensor> boxed(Tensor result) { return {std::move(result)}; }
+template <class... Results>
+std::vector<Tensor> boxed(std::tuple<Results...> results) {
+  return std::apply([](Results&... each) { return std::vector<Tensor>{std::move(each)...}; }, results);
+}
+
+// What a library registers, by device and name.
+using Operator = std::function<std::vector<Tensor>(const std::vector<Argument>&)>;
 inline std::map<std::string, Operator> operators;
 
 template <class Result, class... Parameters>
 Operator box(Result (*function)(Parameters...)) {
-  return {reinterpret_cast<void (*)()>(function), &typeid(Result(Parameters...))};
+  return [=](const std::vector<Argument>& arguments) {
+    if (arguments.size() != sizeof...(Parameters)) {
+      throw std::logic_error("expected " + std::to_string(sizeof...(Parameters)) + " arguments, got " +
+                             std::to_string(arguments.size()));
+    }
+    return [&]<size_t... i>(std::index_sequence<i...>) {
+      if constexpr (std::is_void_v<Result>) {
+        function(Unboxed<std::remove_cvref_t<Parameters>>::of(arguments[i])...);
+        return std::vector<Tensor>();
+      } else {
+        return boxed(function(Unboxed<std::remove_cvref_t<Parameters>>::of(arguments[i])...));
+      }
+    }(std::index_sequence_for<Parameters...>());
+  };
 }
 
 struct Library {
   std::string device;
-  void impl(const std::string& name, Operator function) { operators[device + " " + name] = function; }
+  void impl(const std::string& name, Operator function) {
+    operators[device + " " + name] = std::move(function);
+  }
 };
 struct Registration {
   Registration(const char* device, void (*fill)(Library&)) {
@@ -176,16 +205,6 @@ struct Registration {
     fill(library);
   }
 };
-
-// call<Tensor(const Tensor&, int64_t)>("CUDA", "name", ...): the operator's own C++ signature.
-template <class Signature, class... Arguments>
-decltype(auto) call(const char* device, const char* name, const Arguments&... arguments) {
-  const Operator& found = operators.at(std::string(device) + " " + name);
-  if (*found.type != typeid(Signature)) {
-    throw std::logic_error(std::string(name) + ": has the signature " + found.type->name());
-  }
-  return reinterpret_cast<Signature*>(found.function)(arguments...);
-}
 
 }  // namespace stable
 }  // namespace torch
