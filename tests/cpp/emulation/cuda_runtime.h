@@ -183,10 +183,14 @@ inline const char* cudaGetErrorString(cudaError_t error) {
          : error == cudaErrorInvalidValue ? "invalid argument"
                                           : emulation::record.failure.c_str();
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t = nullptr) {
   std::memcpy(to, from, bytes);
-  if (emulation::observer) emulation::observer->launched("copy", 1, int64_t(bytes), int64_t(bytes));
+  if (emulation::observer) {
+    const int64_t read = kind == cudaMemcpyHostToDevice ? 0 : int64_t(bytes),
+                  written = kind == cudaMemcpyDeviceToHost ? 0 : int64_t(bytes);
+    emulation::observer->launched("copy", 1, read, written);
+  }
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t = nullptr) {
