@@ -4,9 +4,9 @@
 //   count_launches [results] < calls
 //
 // A call is a line 'call <operator> <number of arguments>', then for each argument a line: 'none', 'int 5'
-// (true and false are 1 and 0), 'string sum', or 'tensor float32 2 7680 128' (dtype, number of dimensions, sizes)
-// with the values as raw bytes behind it. The answer is one line of JSON. `results`, if given, gets the
-// raw bytes of what the call returned, or of the first argument where the operator writes to that.
+// (true and false are 1 and 0), 'string sum', or 'tensor float32 2 7680 128' (dtype, number of dimensions,
+// sizes) with the values as raw bytes behind it. The answer is one line of JSON. `results`, if given, gets
+// the raw bytes of what the call returned, or of the first argument where the operator writes to that.
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -25,8 +25,8 @@ using torch::stable::Tensor;
 int64_t held = 0, most_held = 0;
 
 const std::map<std::string, ScalarType> kTypes{
-    {"uint8", ScalarType::Byte},   {"int32", ScalarType::Int},       {"int64", ScalarType::Long},
-    {"float16", ScalarType::Half}, {"bfloat16", ScalarType::BFloat16}, {"float32", ScalarType::Float},
+    {"uint8", ScalarType::Byte},    {"int32", ScalarType::Int},         {"int64", ScalarType::Long},
+    {"float16", ScalarType::Half},  {"bfloat16", ScalarType::BFloat16}, {"float32", ScalarType::Float},
     {"float64", ScalarType::Double}};
 
 std::string next_line() {
@@ -57,14 +57,16 @@ Argument next_argument() {
 void print(const emulation::KernelCounts& counts) {
   std::printf("\"launches\": %ld, \"bytes_read\": %ld, \"bytes_written\": %ld, ", counts.launches,
               counts.bytes_read, counts.bytes_written);
-  std::printf("\"sectors_read\": %ld, \"sectors_written\": %ld, ", counts.sectors_read, counts.sectors_written);
+  std::printf("\"sectors_read\": %ld, \"sectors_written\": %ld, ", counts.sectors_read,
+              counts.sectors_written);
   std::printf("\"distinct_read\": %ld, \"distinct_written\": %ld, ", counts.distinct_read,
               counts.distinct_written);
   std::printf("\"longest_chain\": %ld, \"longest_loop\": %ld", counts.longest_chain, counts.longest_loop);
 }
 
 void print(const std::string& name, const emulation::Counts& counts, const std::vector<Tensor>& results) {
-  std::printf("{\"operator\": \"%s\", \"waits\": %ld, \"memory\": %ld, ", name.c_str(), counts.waits, most_held);
+  std::printf("{\"operator\": \"%s\", \"waits\": %ld, \"memory\": %ld, ", name.c_str(), counts.waits,
+              most_held);
   print(counts.total());
   std::printf(", \"results\": [");
   for (size_t r = 0; r < results.size(); ++r) {

@@ -6,8 +6,7 @@
 #include <set>
 
 #include "check.h"
-#include "cpu/components.h"
-#include "cpu/dominant.h"
+#include "cpu/parse.h"
 #include "seeds.h"
 
 namespace gpn::test {

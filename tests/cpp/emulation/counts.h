@@ -33,6 +33,8 @@ struct KernelCounts {
   int64_t bytes_read = 0, bytes_written = 0;        // that threads asked for
   int64_t longest_chain = 0;                        // accesses of one thread in a launch
   int64_t longest_loop = 0;  // how often one thread came to the same access: the items that it takes in turn
+
+  friend bool operator==(const KernelCounts&, const KernelCounts&) = default;
 };
 
 struct Counts {

@@ -19,6 +19,14 @@ inline int64_t scaled_items(int64_t of_four_bytes, int64_t bytes) {
 }
 
 // dispatch_radix_sort.cuh, tuning_radix_sort.cuh (Policy800). value_bytes 0: keys alone.
+inline bool sorts_in_one_tile(int64_t items, int64_t key_bytes, int64_t value_bytes) {
+  return items <= 256 * scaled_items(19, std::max(key_bytes, value_bytes));
+}
+// With more than one pass, a sort that must not overwrite its input goes through a copy.
+inline int64_t copies_to_sort(int64_t items, int bits, int64_t key_bytes, int64_t value_bytes) {
+  return bits <= 8 || sorts_in_one_tile(items, key_bytes, value_bytes) ? 0
+                                                                       : items * (key_bytes + value_bytes);
+}
 inline void count_radix_sort(int64_t items, int bits, int64_t key_bytes, int64_t value_bytes) {
   if (observer == nullptr || items == 0) return;
   const int64_t moved = items * (key_bytes + value_bytes), widest = std::max(key_bytes, value_bytes);
@@ -27,7 +35,7 @@ inline void count_radix_sort(int64_t items, int bits, int64_t key_bytes, int64_t
     if (value_bytes > 0) observer->launched("copy", 1, items * value_bytes, items * value_bytes);
     return;
   }
-  if (items <= 256 * scaled_items(19, widest)) {
+  if (sorts_in_one_tile(items, key_bytes, value_bytes)) {
     return observer->launched("cub::DeviceRadixSortSingleTileKernel", 1, moved, moved);
   }
   constexpr int64_t kDigits = 256, kOffset = 8, kCounter = 4;

@@ -11,9 +11,10 @@
 
 namespace emulation {
 
+// copies: bytes beside those of tiles' descriptors, of which there are few.
 template <class Run>
-cudaError_t with_storage(void* storage, size_t& bytes, int64_t items, const Run& run) {
-  const size_t needed = 256 + size_t(items) / 16;
+cudaError_t with_storage(void* storage, size_t& bytes, int64_t items, const Run& run, int64_t copies = 0) {
+  const size_t needed = 256 + size_t(items / 16 + copies);
   if (storage == nullptr) {
     bytes = needed;
     return cudaSuccess;
