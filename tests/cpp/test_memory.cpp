@@ -172,6 +172,13 @@ void test_changes() {
        })) {
     CHECK(o[0] + o[1] + o[2] + o[3] == 1 && o[4] == 1);
   }
+  // Nor does a store come between one and what it has read.
+  for (const std::vector<int>&o : outcomes(2, [](unsigned t, Words& w) {
+         if (t == 0) return store(w.x, 5);
+         w.seen[1] = add(w.x, 1);
+       })) {
+    CHECK(o[4] == (o[1] == 5 ? 6 : 5));
+  }
 }
 
 // Independent writes are seen in different orders by two readers, and written in two orders by two writers.
