@@ -161,6 +161,27 @@ void test_memory(DeviceMemory& memory) {
   CHECK(DeviceMemory::taken(0) == 0 && DeviceMemory::taken(1) == 512 && DeviceMemory::taken(512) == 512);
 }
 
+// Launches of one kernel are added up, each with sectors of its own; the longest of them stay.
+void test_launches(DeviceMemory& memory) {
+  const int* in = static_cast<const int*>(memory.allocate(256));
+  int* out = static_cast<int*>(memory.allocate(256));
+  Counts counts;
+  {
+    const Counting counting(counts);
+    for (const unsigned threads : {32u, 8u}) {
+      emulation::launch(1, threads, [=, kernel = &sum_triangle] { kernel(in, out); });
+      emulation::launch(1, threads, [=, kernel = &copy_words<int>] { kernel(in, out, 32, 1); });
+    }
+  }
+  CHECK(counts.kernels.size() == 2 && counts.kernels[0].first == "sum_triangle");
+  KernelCounts kernel = counts.of("sum_triangle");
+  CHECK(kernel.launches == 2 && kernel.longest_loop == 31 && kernel.distinct_read == 5);
+  kernel = counts.of("copy_words<int>");
+  CHECK(kernel.launches == 2 && kernel.distinct_read == 5 && kernel.sectors_written == 5);
+  kernel = counts.total();
+  CHECK(kernel.launches == 4 && kernel.longest_chain == 32 && kernel.distinct_read == 10);
+}
+
 // --------------------------------------------------------------------------------------- what is not ours
 
 template <class F>
@@ -256,6 +277,7 @@ int main() {
   test_turns(memory);
   test_atomics(memory);
   test_own_memory(memory);
+  test_launches(memory);
   test_memory(memory);
   test_host();
   test_cub();

@@ -128,6 +128,18 @@ void test_release_sequence() {
   };
   CHECK(!any(outcomes(3, program(false)), early));
   CHECK(any(outcomes(3, program(true)), early));
+  // And one that acquires learns what the newest value published.
+  CHECK(!any(outcomes(2,
+                      [](unsigned t, Words& w) {
+                        if (t == 0) {
+                          store(w.x, 1);
+                          store(w.y, 2, memory_order_release);
+                        } else {
+                          w.seen[0] = add(w.y, 0, memory_order_acquire);
+                          w.seen[1] = load(w.x);
+                        }
+                      }),
+             early));
 }
 
 // One word alone: a thread never goes back to an older value, and knows its own.

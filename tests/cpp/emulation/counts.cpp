@@ -38,6 +38,9 @@ void* reserve(int64_t bytes) {
 // A set of sectors of device memory.
 class Sectors {
  public:
+  Sectors() = default;
+  Sectors(const Sectors&) = delete;
+  ~Sectors() { munmap(bits_, size_t(kBytes)); }
   void add(int64_t sector) {
     uint64_t& bits = bits_[sector / 64];
     if (bits == 0) touched_.push_back(sector / 64);
@@ -51,7 +54,8 @@ class Sectors {
   }
 
  private:
-  uint64_t* bits_ = static_cast<uint64_t*>(reserve(kDeviceBytes / kSector / 8));
+  static constexpr int64_t kBytes = kDeviceBytes / kSector / 8;
+  uint64_t* const bits_ = static_cast<uint64_t*>(reserve(kBytes));
   std::vector<int64_t> touched_;
 };
 
@@ -197,13 +201,13 @@ void DeviceMemory::clear() {
 
 struct Counting::State {
   Counts& counts;
-  KernelCounts* kernel;               // that runs
-  std::vector<ThreadCounts> threads;  // by slot
-  Sectors read, written;
-  std::vector<Access> warp;
+  KernelCounts* kernel;                 // that runs
+  std::vector<ThreadCounts> threads{};  // by slot
+  Sectors read{}, written{};
+  std::vector<Access> warp{};
 };
 
-Counting::Counting(Counts& counts) : state_(new State{counts, nullptr, {}, {}, {}, {}}) {
+Counting::Counting(Counts& counts) : state_(new State{counts}) {
   observer = this;
   counting = this;
 }
