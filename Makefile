@@ -152,7 +152,7 @@ test-torch-2.10: wheel .venv-torch-2.10/.ready
 # ------------------------------------------------------------------------------------------- the rest
 
 bench: build
-	@for benchmark in "parse.py --instructions" coarsen.py layer.py memory.py "memory.py --backward" time.py; do \
+	@for benchmark in "parse.py --instructions" coarsen.py layer.py memory.py "memory.py --backward" speed.py; do \
 	    echo "== benchmark: $$benchmark"; \
 	    PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/$$benchmark || exit 1; \
 	done

@@ -112,6 +112,13 @@ def highlights(content: dict[str, Any]) -> list[list[str]]:
     return [[title, f"{median['coalesce'] / median['coarsen']:.1f}"]]
 
 
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    machine = content["machine"]
+    title = f"Coarsening a sparse graph ({machine['device']}, {machine['threads']} threads)"
+    curves = common.medians(content["results"])
+    return {"": common.Plot(title, "nodes (2n undirected edges)", "seconds", curves, {})}
+
+
 def main() -> None:
     options = common.arguments(__doc__).parse_args()
     device = common.prepare(options)
@@ -120,13 +127,7 @@ def main() -> None:
     print(report(content))
 
     path = options.output / f"coarsen_{device.type}.json"
-    common.save(path, device, **content)
-    curves = {
-        name: [(result["num_nodes"], result["seconds"][name]["median"]) for result in content["results"]]
-        for name in ("coarsen", "coalesce")
-    }
-    title = f"Coarsening a sparse graph ({device.type}, {options.threads} threads)"
-    common.plot_loglog(path, title, "nodes (2n undirected edges)", "seconds", curves)
+    common.save_plots(path, plots(common.save(path, device, **content)))
 
 
 if __name__ == "__main__":

@@ -246,11 +246,13 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
-def save(path: Path, device: torch.device, **content: Any) -> None:
-    """Write a result with the machine it came from."""
+def save(path: Path, device: torch.device, **content: Any) -> dict[str, Any]:
+    """Write a result with the machine it came from; what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"machine": machine(device), **content}, indent=1) + "\n")
+    content = {"machine": machine(device), **content}
+    path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"saved {path}")
+    return content
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -266,6 +268,24 @@ def curves(results: Iterable[dict[str, Any]], what: str) -> dict[str, list[tuple
         if not isinstance(result[what], str):
             found.setdefault(result["method"], []).append((result["num_nodes"], result[what]))
     return found
+
+
+def medians(results: Iterable[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """(nodes, median seconds) of every method of results that hold all methods of a size together."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for result in results:
+        for name, run in result["seconds"].items():
+            found.setdefault(name, []).append((result["num_nodes"], run["median"]))
+    return found
+
+
+def exhausted(results: Iterable[dict[str, Any]], what: str) -> dict[str, int]:
+    """The number of nodes at which a method ran out of memory or time."""
+    return {
+        result["method"]: result["num_nodes"]
+        for result in results
+        if result[what] in (OUT_OF_MEMORY, OUT_OF_TIME)
+    }
 
 
 def comparison(
@@ -284,48 +304,185 @@ def comparison(
         figure = cells.get((name, size))
         return "-" if figure is None else figure if isinstance(figure, str) else show(figure, size)
 
+    def growth(name: str) -> str:
+        points = grown.get(name, [])
+        return f"{exponent(points):.2f}" if len(points) > 1 else "-"
+
+    measured = {result["method"] for result in results}
     rows = [
         [
             method.name,
             *method.properties(),
             *(cell(method.name, size) for size in sizes),
-            f"{exponent(grown.get(method.name, [])):.2f}",
+            growth(method.name),
         ]
         for method in methods
+        if method.name in measured
     ]
     return table(["method", *properties, *(f"n = {size:,}" for size in sizes), "grows as n^"], rows)
 
 
-def plot_loglog(
-    path: Path, title: str, x_label: str, y_label: str, curves: dict[str, Sequence[tuple[float, float]]]
-) -> None:
-    """Curves over sizes, each labelled at its end; PNG and SVG."""
-    import matplotlib
+OURS, NOT_PEERS = "ParsePooling", ("ParsePooling", "GCN + ParsePooling")
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-    for colour, (name, points) in zip(COLOURS, curves.items(), strict=False):
-        if points:
-            x, y = zip(*points, strict=True)
-            axes.loglog(x, y, marker="o", markersize=4, linewidth=1.8, color=colour)
-            axes.annotate(
-                name,
-                (x[-1], y[-1]),
-                xytext=(6, 0),
-                textcoords="offset points",
-                color=colour,
-                va="center",
-                fontsize=9,
+def at_size(results: Iterable[dict[str, Any]], what: str, size: int) -> tuple[Any, dict[str, Any]]:
+    """Our layer's figure at a size, and those of its peers; texts where one came to no end."""
+    found = {result["method"]: result[what] for result in results if result["num_nodes"] == size}
+    return found.get(OURS), {name: figure for name, figure in found.items() if name not in NOT_PEERS}
+
+
+def beside(results: Iterable[dict[str, Any]], what: str, size: int) -> dict[str, str]:
+    """Our figure divided by each peer's at this size; bold where the peer needs less."""
+    ours, peers = at_size(results, what, size)
+    if not isinstance(ours, int | float):
+        return {}
+
+    def cell(figure: Any) -> str:
+        if isinstance(figure, str):
+            return figure
+        ratio = ours / figure
+        text = f"{ratio:.3g}" if ratio < 100 else f"{ratio:,.0f}"
+        return f"**{text}**" if ratio > 1 else text
+
+    return {name: cell(figure) for name, figure in peers.items()}
+
+
+def better_and_worse(results: Sequence[dict[str, Any]], what: str, less: str, more: str) -> str:
+    """Every peer at the smallest and the largest size that our layer has a figure for: which needs less than
+    ours, which more, and how many times."""
+    sizes = [size for size, _ in sorted(curves(results, what).get(OURS, []))]
+    lines = []
+    for size in dict.fromkeys(sizes[:1] + sizes[-1:]):
+        ours, peers = at_size(results, what, size)
+        ratios = sorted(
+            (figure / ours, name) for name, figure in peers.items() if not isinstance(figure, str)
+        )
+        better = [f"{name} {1 / ratio:.3g} times" for ratio, name in ratios if ratio < 1]
+        worse = [f"{name} {ratio:.3g} times" for ratio, name in reversed(ratios) if ratio >= 1]
+        failed = [f"{name} {figure}" for name, figure in peers.items() if isinstance(figure, str)]
+        lines.append(
+            f"- n = {size:,}. {less} than {OURS}: {', '.join(better) or 'none'}. "
+            f"{more}: {', '.join(worse + failed) or 'none'}."
+        )
+    return "\n".join(lines)
+
+
+class Plot(NamedTuple):
+    """What a plot shows: points of every curve, and the size at which a method ran out of memory or time."""
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: dict[str, list[tuple[float, float]]]
+    exhausted: dict[str, int]
+
+
+DASHES, MARKERS = ("-", "--", ":", "-."), "os^D"
+ROW = 0.045  # of the height of the axes: from one "x" to the next above it
+
+
+def _spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Heights between 0 and 1, in the same order, at least a gap apart and near those that are wanted."""
+    order = sorted(range(len(wanted)), key=lambda place: wanted[place])
+    heights, lowest = [0.0] * len(wanted), 0.0
+    for place in order:
+        heights[place] = max(wanted[place], lowest)
+        lowest = heights[place] + gap
+    highest = 1.0
+    for place in reversed(order):
+        heights[place] = min(heights[place], highest)
+        highest = heights[place] - gap
+    return heights
+
+
+def draw_loglog(plot: Plot) -> Any:
+    """Curves over sizes as a matplotlib figure, each with its name to the right of the axes.
+
+    An "x" above the curves marks the size at which a method ran out of memory or time, as in the paper. More
+    curves than colours get other dashes and markers.
+    """
+    from matplotlib.figure import Figure
+
+    names = [
+        name for name in {**plot.curves, **plot.exhausted} if plot.curves.get(name) or name in plot.exhausted
+    ]
+    figure = Figure(figsize=(9, max(5.0, 1.5 + 0.22 * len(names))), layout="constrained")
+    axes = figure.add_subplot(xscale="log", yscale="log", xlabel=plot.x_label, ylabel=plot.y_label)
+    note = "\nx: ran out of memory or time at this size" if plot.exhausted else ""
+    axes.set_title(plot.title + note, fontsize=11)
+    styles = {}
+    for position, name in enumerate(names):
+        turn, colour = divmod(position, len(COLOURS))
+        styles[name] = {
+            "color": COLOURS[colour],
+            "linestyle": DASHES[turn % len(DASHES)],
+            "marker": MARKERS[turn % len(MARKERS)],
+        }
+    ends: dict[str, tuple[float, float]] = {}
+    for name in names:
+        if points := plot.curves.get(name):
+            axes.plot(*zip(*points, strict=True), **styles[name], label=name, markersize=4, linewidth=1.8)
+            ends[name] = points[-1]
+
+    # The marks stand in rows above all figures, because what failed has none.
+    low, high = (math.log10(limit) for limit in axes.get_ylim())
+    rows: dict[int, int] = {}
+    most = max((list(plot.exhausted.values()).count(size) for size in plot.exhausted.values()), default=0)
+    high = low + (high - low) / (1 - ROW * (most + 0.5)) if most else high
+    for name, size in plot.exhausted.items():
+        row = rows[size] = rows.get(size, 0) + 1
+        mark = size, 10 ** (high - (high - low) * ROW * row)
+        if name in ends:
+            axes.plot(
+                *zip(ends[name], mark, strict=True), color=styles[name]["color"], linestyle=":", alpha=0.5
             )
-    axes.set(title=title, xlabel=x_label, ylabel=y_label)
-    axes.margins(x=0.25)
+        axes.plot(*mark, color=styles[name]["color"], marker="x", markersize=7, markeredgewidth=1.8)
+        ends[name] = mark
+    axes.set_ylim(10**low, 10**high)
+
+    figure.draw_without_rendering()  # the layout: how high the axes are
+    in_axes = axes.transScale + axes.transLimits
+    points_high = axes.get_window_extent().height * 72 / figure.dpi
+    heights = _spread([in_axes.transform(ends[name])[1] for name in names], gap=12 / points_high)
+    for name, height in zip(names, heights, strict=True):
+        axes.annotate(
+            name,
+            ends[name],
+            xytext=(1.03, height),
+            textcoords="axes fraction",
+            color=styles[name]["color"],
+            va="center",
+            fontsize=9,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": styles[name]["color"],
+                "linestyle": styles[name]["linestyle"],
+                "linewidth": 0.8,
+                "alpha": 0.5,
+                "shrinkA": 0,
+                "shrinkB": 4,
+                "relpos": (0, 0.5),
+            },
+        )
     axes.grid(True, which="major", alpha=0.3)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    return figure
+
+
+def save_plots(path: Path, plots: dict[str, Plot]) -> None:
+    """Each plot as PNG and SVG, named like the results with the plot's own ending.
+
+    The same results give the same bytes, and names stay text in the SVG, so that they can be searched.
+    """
+    from matplotlib import rc_context
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    for suffix in (".png", ".svg"):
-        figure.savefig(path.with_suffix(suffix), dpi=150)
-    plt.close(figure)
-    print(f"plotted {path.with_suffix('.png')}")
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "gpn_ops"}):
+        for ending, plot in plots.items():
+            target = path.with_name(path.stem + ending)
+            figure = draw_loglog(plot)
+            figure.savefig(target.with_suffix(".png"), dpi=150)
+            figure.savefig(target.with_suffix(".svg"), metadata={"Date": None})
+            print(f"plotted {target.with_suffix('.png')}")

@@ -79,18 +79,12 @@ Our layer holds tiles of edges and nodes instead of a row of features per edge, 
 out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part."""
 
 
-def highlights(content: dict[str, Any]) -> list[list[str]]:
-    """What README.md shows."""
-    peak = {
-        result["method"]: result["peak"] for result in content["results"] if result["num_nodes"] == 100_000
+def beside(content: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """What README.md shows of each peer: a column a size."""
+    return {
+        f"memory, {content['step']}, n = {size:,}": common.beside(content["results"], "peak", size)
+        for size in (1_000, 100_000)
     }
-    title = f"`ParsePooling`, 10^5 nodes, {content['step']}: peak memory / that of"
-    peers = ("TopKPooling", "EdgePooling", "ASAPooling")
-    return [
-        [f"{title} {peer}", f"{peak['ParsePooling'] / peak[peer]:.2f}"]
-        for peer in peers
-        if not isinstance(peak.get(peer), str | None)
-    ]
 
 
 def report(content: dict[str, Any]) -> str:
@@ -99,7 +93,14 @@ def report(content: dict[str, Any]) -> str:
     cells = common.comparison(
         content["results"], "peak", METHODS, COLUMNS, lambda peak, n: f"{peak / n:,.0f}"
     )
-    return f"{title}\n\n{cells}"
+    words = common.better_and_worse(content["results"], "peak", "Less memory", "More")
+    return f"{title}\n\n{cells}\n\n{words}"
+
+
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    title = f"Peak memory of one pooling step ({content['step']}, {content['machine']['device']})"
+    found = (read(content["results"], "peak") for read in (common.curves, common.exhausted))
+    return {"": common.Plot(title, "nodes (2n undirected edges)", "bytes", *found)}
 
 
 def main() -> None:
@@ -113,10 +114,7 @@ def main() -> None:
     content = {"channels": CHANNELS, "step": step, "results": run(options, device)}
     print("\n" + report(content))
     path = options.output / f"memory_{'backward' if options.backward else 'forward'}_{device.type}.json"
-    common.save(path, device, **content)
-    title = f"Peak memory of one pooling step ({step}, {device.type})"
-    curves = common.curves(content["results"], "peak")
-    common.plot_loglog(path, title, "nodes (2n undirected edges)", "bytes", curves)
+    common.save_plots(path, plots(common.save(path, device, **content)))
 
 
 if __name__ == "__main__":

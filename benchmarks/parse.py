@@ -162,6 +162,13 @@ def report(content: dict[str, Any]) -> str:
     return text
 
 
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    machine = content["machine"]
+    title = f"Parsing a sparse graph ({machine['device']}, {machine['threads']} threads)"
+    sparse = [result for result in content["results"] if result["kind"] == "sparse"]
+    return {"": common.Plot(title, "nodes (2n undirected edges)", "seconds", common.medians(sparse), {})}
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--largest", type=int, default=10_000_000, help="most nodes of a sparse graph")
@@ -184,14 +191,7 @@ def main() -> None:
     print(report(content))
 
     path = options.output / f"parse_{device.type}.json"
-    common.save(path, device, **content)
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for result in results:
-        if result["kind"] == "sparse":
-            for name, run in result["seconds"].items():
-                curves.setdefault(name, []).append((result["num_nodes"], run["median"]))
-    title = f"Parsing a sparse graph ({device.type}, {options.threads} threads)"
-    common.plot_loglog(path, title, "nodes (2n undirected edges)", "seconds", curves)
+    common.save_plots(path, plots(common.save(path, device, **content)))
 
 
 if __name__ == "__main__":

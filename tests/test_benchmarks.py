@@ -36,7 +36,9 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("script", ["parse.py", "memory.py", "time.py", "layer.py", "coarsen.py", "epoch.py"])
+@pytest.mark.parametrize(
+    "script", ["parse.py", "memory.py", "speed.py", "layer.py", "coarsen.py", "epoch.py"]
+)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_cuda_without_cuda_stops_at_once(script):
     done = run(BENCHMARKS / script, "--device", "cuda")
@@ -118,6 +120,120 @@ def test_methods_of_ours_agree(common):
     assert torch.equal(result.cluster, cluster)
     assert torch.equal(result.edge_index, coarse)
     torch.testing.assert_close(result.x, pooled)
+
+
+def marks(figure):
+    """Of a drawn plot: its curves and its "x" marks by colour and dash, and its labels."""
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    crosses = [line for line in axes.lines if line.get_marker() == "x"]
+    curves = [line for line in axes.lines if line.get_marker() not in ("x", "None")]
+    return axes, curves, crosses, [text for text in axes.texts if text.get_text()]
+
+
+def assert_complete(plot, figure):
+    """A curve for each method with a point, an "x" for each that failed, labels that do not overlap."""
+    from matplotlib.text import Text
+
+    axes, curves, crosses, labels = marks(figure)
+    drawn = {line.get_label(): list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in curves}
+    assert drawn == {name: list(points) for name, points in plot.curves.items() if points}
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in curves}
+    assert len(looks) == len(curves), "two curves look alike"
+    assert sorted(line.get_xdata()[0] for line in crosses) == sorted(plot.exhausted.values())
+    highest = max((y for points in drawn.values() for _, y in points), default=0)
+    assert all(line.get_ydata()[0] > highest for line in crosses)
+    places = [(line.get_xdata()[0], line.get_ydata()[0]) for line in crosses]
+    assert len(set(places)) == len(places), "two x marks in one place"
+    assert sorted(text.get_text() for text in labels) == sorted({*drawn, *plot.exhausted})
+    boxes = [Text.get_window_extent(text) for text in labels]
+    for k, box in enumerate(boxes):
+        assert figure.bbox.count_contains(box.corners()) == 4, f"{labels[k]} leaves the figure"
+        assert box.x0 > axes.get_window_extent().x1, "a label inside the axes"
+        assert not any(box.overlaps(other) for other in boxes[:k]), labels[k]
+
+
+@pytest.mark.parametrize("count", [1, 8, 11, 30])
+@pytest.mark.parametrize("start", [1.0, 2.0, 4.0], ids=["top", "middle", "bottom"])
+def test_every_curve_is_drawn_and_labelled(common, count, start):
+    # All end within a hair of each other, where labels would fall on one another.
+    curves = {f"method {k}": [(10, start), (1000, 2.0 + 0.001 * k)] for k in range(count)}
+    plot = common.Plot("title", "nodes", "seconds", curves, {})
+    assert_complete(plot, common.draw_loglog(plot))
+
+
+def test_what_ran_out_is_marked(common):
+    curves = {"whole": [(10, 1.0), (100, 2.0)], "half": [(10, 3.0)], "little": [(10, 4.0)], "empty": []}
+    plot = common.Plot("title", "nodes", "bytes", curves, {"half": 100, "little": 100, "never": 10})
+    assert_complete(plot, common.draw_loglog(plot))
+    assert set(common.draw_loglog(plot).axes[0].get_title().split()) >= {"x:", "memory", "time"}
+
+
+def test_what_ran_out_is_read_from_results(common):
+    results = [
+        {"method": "a", "num_nodes": 10, "peak": 5},
+        {"method": "a", "num_nodes": 100, "peak": common.OUT_OF_MEMORY},
+        {"method": "b", "num_nodes": 10, "peak": common.OUT_OF_TIME},
+        {"method": "c", "num_nodes": 10, "peak": "error: what went wrong"},
+    ]
+    assert common.exhausted(results, "peak") == {"a": 100, "b": 10}
+    assert common.curves(results, "peak") == {"a": [(10, 5)]}
+
+
+def test_committed_plots_show_every_method(common):
+    import report
+
+    found = 0
+    for each in report.saved():
+        for ending, plot in each.plots().items():
+            assert_complete(plot, common.draw_loglog(plot))
+            results = each.content["results"]
+            if "method" in results[0]:
+                kinds = [kind for kind in {r.get("kind") for r in results} if kind and kind in plot.title]
+                shown = {r["method"] for r in results if not kinds or r["kind"] in kinds}
+                assert shown == {*plot.curves, *plot.exhausted}
+            svg = each.path.with_name(f"{each.path.stem}{ending}.svg").read_text()
+            assert all(f">{name}<" in svg for name in {*plot.curves, *plot.exhausted}), each.path
+            assert each.path.with_name(f"{each.path.stem}{ending}.png").stat().st_size > 10_000
+            found += 1
+    assert found >= 7
+
+
+def test_tables_name_who_is_faster_and_who_slower(common):
+    results = [
+        {"method": method, "num_nodes": 10, "seconds": seconds}
+        for method, seconds in {
+            "ParsePooling": 2.0,
+            "GCN + ParsePooling": 3.0,
+            "TopKPooling": 0.5,
+            "EdgePooling": 20.0,
+            "DiffPool": common.OUT_OF_MEMORY,
+        }.items()
+    ]
+    assert common.better_and_worse(results, "seconds", "Faster", "Slower") == (
+        "- n = 10. Faster than ParsePooling: TopKPooling 4 times. "
+        "Slower: EdgePooling 10 times, DiffPool out of memory."
+    )
+    assert common.beside(results, "seconds", 10) == {
+        "TopKPooling": "**4**",
+        "EdgePooling": "0.1",
+        "DiffPool": common.OUT_OF_MEMORY,
+    }
+    assert common.beside(results, "seconds", 100) == {}
+
+
+def test_the_readme_has_a_row_for_every_peer(common):
+    import report
+
+    text = report.README.read_text()
+    for each in report.saved(("cpu",)):
+        if hasattr(each.section.module, "beside"):
+            for name in {r["method"] for r in each.content["results"]} - set(common.NOT_PEERS):
+                assert f"\n| {name} | " in text
+
+
+def test_no_benchmark_shadows_the_standard_library():
+    assert not {path.stem for path in BENCHMARKS.glob("*.py")} & set(sys.stdlib_module_names)
 
 
 def test_guard_notices_what_gets_worse(guard, capsys):

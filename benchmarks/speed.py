@@ -1,6 +1,6 @@
 """Time of one pooling step, ours and others'.
 
-    python benchmarks/time.py --device cpu|cuda [--backward] [--quick]
+    python benchmarks/speed.py --device cpu|cuda [--backward] [--quick]
 
 Three kinds of input, 128 channels, both directions stored:
 
@@ -34,6 +34,9 @@ KINDS: dict[str, tuple[int, Callable[[int], int], tuple[int, ...]]] = {
     "sparse batch": (NUM_GRAPHS, lambda n: 2 * n, (100, 200, 500, 1000)),
     "large graph": (1, lambda n: 2 * n, (10_000, 100_000, 1_000_000)),
 }
+
+
+SHOWN = {"dense batch": 1000, "sparse batch": 1000, "large graph": 100_000}  # in README.md
 
 
 def inputs(kind: str, num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,8 +121,29 @@ def report(content: dict[str, Any]) -> str:
         cells = common.comparison(
             part, "seconds", METHODS, COLUMNS, lambda seconds, _: f"{1e3 * seconds:,.3g}"
         )
-        parts.append(f"{title}\n\n{cells}")
+        words = common.better_and_worse(part, "seconds", "Faster", "Slower")
+        parts.append(f"{title}\n\n{cells}\n\n{words}")
     return "\n\n".join(parts)
+
+
+def beside(content: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """What README.md shows of each peer: a column a kind of input."""
+    columns = {}
+    for kind, size in SHOWN.items():
+        part = [result for result in content["results"] if result["kind"] == kind]
+        if cells := common.beside(part, "seconds", size):
+            columns[f"time, {content['step']}, {kind}, n = {size:,}"] = cells
+    return columns
+
+
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    found = {}
+    for kind in KINDS:
+        part = [result for result in content["results"] if result["kind"] == kind]
+        title = f"Time of one pooling step ({kind}, {content['step']}, {content['machine']['device']})"
+        figures = (read(part, "seconds") for read in (common.curves, common.exhausted))
+        found[f"_{kind.replace(' ', '_')}"] = common.Plot(title, "nodes a graph", "seconds", *figures)
+    return found
 
 
 def main() -> None:
@@ -131,13 +155,8 @@ def main() -> None:
     step = "forward and backward" if options.backward else "forward"
     content = {"channels": CHANNELS, "step": step, "results": run(options, device)}
     print("\n" + report(content))
-    path = options.output / f"time_{'backward' if options.backward else 'forward'}_{device.type}.json"
-    common.save(path, device, **content)
-    for kind in KINDS:
-        part = [result for result in content["results"] if result["kind"] == kind]
-        plot = path.with_name(f"{path.stem}_{kind.replace(' ', '_')}.json")
-        title = f"Time of one pooling step ({kind}, {step}, {device.type})"
-        common.plot_loglog(plot, title, "nodes a graph", "seconds", common.curves(part, "seconds"))
+    path = options.output / f"speed_{'backward' if options.backward else 'forward'}_{device.type}.json"
+    common.save_plots(path, plots(common.save(path, device, **content)))
 
 
 if __name__ == "__main__":
