@@ -152,7 +152,8 @@ test-torch-2.10: wheel .venv-torch-2.10/.ready
 # ------------------------------------------------------------------------------------------- the rest
 
 bench: build
-	@for benchmark in "parse.py --instructions" coarsen.py layer.py memory.py "memory.py --backward" speed.py; do \
+	@for benchmark in "parse.py --instructions" coarsen.py layer.py memory.py "memory.py --backward" \
+	    speed.py "speed.py --backward" "speed.py --paper"; do \
 	    echo "== benchmark: $$benchmark"; \
 	    PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/$$benchmark || exit 1; \
 	done

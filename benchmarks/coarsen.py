@@ -1,6 +1,7 @@
 """How fast ``gpn_ops.coarsen`` is, beside PyG's ``coalesce`` on edges that were relabelled before.
 
-Sparse random graphs with 2n undirected edges, both directions stored; clusters by ``gpn_ops.parse``. coarsen
+Sparse random graphs with 2n undirected edges, and a real graph with hubs where data/large has it; both
+directions stored, clusters by ``gpn_ops.parse``. coarsen
 relabels the edges, drops or keeps those inside a cluster, and finds the representatives; what it is compared
 with only sorts and merges edges that were relabelled, and freed of inner edges, before the clock started:
 
@@ -17,11 +18,13 @@ from typing import Any
 
 import common
 import torch
+from torch import Tensor
 from torch_geometric.utils import coalesce
 from tqdm import tqdm
 
 import gpn_ops
 
+SPARSE = "sparse"
 # method: what it is compared with
 PEERS = {
     "coarsen": "coalesce",
@@ -33,9 +36,8 @@ PEERS = {
 class Case:
     """One graph, its clusters, and every method on it."""
 
-    def __init__(self, num_nodes: int, device: torch.device):
+    def __init__(self, edge_index: Tensor, scores: Tensor, num_nodes: int, device: torch.device):
         self.num_nodes, self.device = num_nodes, device
-        edge_index, scores = common.random_graph(num_nodes, 2 * num_nodes)
         self.edge_index, self.weight = edge_index.to(device), scores.to(device)
         self.cluster = gpn_ops.parse(self.edge_index, self.weight, num_nodes)
         self.num_clusters = int(self.cluster.max()) + 1
@@ -86,6 +88,11 @@ Scratch memory of the unweighted form. With attributes the operator also writes 
 each edge became, in random order, and reduces by it; that is what bounds the weighted form."""
 
 
+def sparse(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results on random graphs. Older ones have no others."""
+    return [result for result in content["results"] if result.get("kind", SPARSE) == SPARSE]
+
+
 def report(content: dict[str, Any]) -> str:
     """The table, in Markdown."""
     rows = []
@@ -94,7 +101,7 @@ def report(content: dict[str, Any]) -> str:
         median = {name: run["median"] for name, run in result["seconds"].items()}
         rows.append(
             [
-                f"{result['num_nodes']:,}",
+                f"{result.get('kind', SPARSE)} {result['num_nodes']:,}",
                 *(f"{1e3 * median[name]:.3g}" for name in names),
                 *(f"{median[peer] / median[name]:.1f}" for name, peer in PEERS.items()),
                 f"{result['scratch_bytes_per_node']:.1f}",
@@ -106,7 +113,7 @@ def report(content: dict[str, Any]) -> str:
 
 def highlights(content: dict[str, Any]) -> list[list[str]]:
     """What README.md shows."""
-    largest = content["results"][-1]
+    largest = sparse(content)[-1]
     median = {name: run["median"] for name, run in largest["seconds"].items()}
     title = f"`coarsen`, {largest['num_nodes']:,} nodes: times faster than PyG's `coalesce` alone"
     return [[title, f"{median['coalesce'] / median['coarsen']:.1f}"]]
@@ -115,7 +122,7 @@ def highlights(content: dict[str, Any]) -> list[list[str]]:
 def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
     machine = content["machine"]
     title = f"Coarsening a sparse graph ({machine['device']}, {machine['threads']} threads)"
-    curves = common.medians(content["results"])
+    curves = common.medians(sparse(content))
     return {"": common.Plot(title, "nodes (2n undirected edges)", "seconds", curves, {})}
 
 
@@ -123,7 +130,15 @@ def main() -> None:
     options = common.arguments(__doc__).parse_args()
     device = common.prepare(options)
     sizes = [1_000, 10_000, 100_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
-    content = {"results": [Case(size, device).measure() for size in tqdm(sizes, desc="timing")]}
+    results = []
+    for size in tqdm(sizes, desc="timing"):
+        case = Case(*common.random_graph(size, 2 * size), size, device)
+        results.append({"kind": SPARSE, **case.measure()})
+    if not options.quick and (hubs := common.hub_file()):
+        edge_index, scores = common.hub_graph(hubs)
+        case = Case(edge_index, scores, int(edge_index.max()) + 1, device)
+        results.append({"kind": common.HUBS, **case.measure()})
+    content = {"results": results}
     print(report(content))
 
     path = options.output / f"coarsen_{device.type}.json"

@@ -11,12 +11,14 @@ import multiprocessing
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +27,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces ev
 import torch
 from torch import Tensor
 
+CPU = torch.device("cpu")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
@@ -44,7 +47,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--device", default="cpu", help="cpu, or the accelerator that torch finds: cuda")
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for JSON and plots")
@@ -60,13 +63,17 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 def limits(options: argparse.Namespace) -> dict[str, Any]:
     """What :func:`isolated` takes."""
     seconds = min(options.time_limit, 4) if options.quick else options.time_limit
-    return {"memory_bytes": options.memory_limit << 30, "seconds": seconds}
+    device = torch.device(options.device)
+    return {"memory_bytes": options.memory_limit << 30, "seconds": seconds, "device": device}
 
 
 def prepare(options: argparse.Namespace) -> torch.device:
     """Set the threads; stop at once where the device is not there."""
-    if options.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("--device cuda: torch finds no CUDA device on this machine. Run with --device cpu.")
+    if options.device != "cpu":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        if accelerator is None or accelerator.type != options.device:
+            wanted = f"--device {options.device}: torch finds no {options.device.upper()} device"
+            sys.exit(f"{wanted} on this machine. Run with --device {accelerator or CPU}.")
     torch.set_num_threads(options.threads)
     return torch.device(options.device)
 
@@ -94,19 +101,55 @@ def random_graph(num_nodes: int, undirected_edges: int, seed: int = 0) -> tuple[
     return edge_index[:, order].contiguous(), scores[order].contiguous()
 
 
+HUBS = "npm dependencies"
+HUBS_FILE = Path("data", "large", "npm_dependencies_2016.npz")
+
+
+def hub_file() -> Path | None:
+    """The file of a real graph with hubs, in the checkout or beside it; says so where there is none."""
+    root = RESULTS.parent.parent
+    for path in (root / HUBS_FILE, root.parent / "shared" / HUBS_FILE):
+        if path.exists():
+            return path
+    print(f"!! the graph with hubs is left out: there is no {HUBS_FILE}", file=sys.stderr)
+    return None
+
+
+def hub_graph(path: Path) -> tuple[Tensor, Tensor]:
+    """Who depends on whom among the packages of a registry: no self-loops, no duplicates, both directions
+    stored and equally scored at random, in PyG's order. One node in four
+    hangs on the largest hub."""
+    import numpy as np
+
+    with np.load(path) as file:
+        pairs = torch.from_numpy(np.concatenate([file["dependencies"], file["dev_dependencies"]])).long()
+        num_nodes = int(file["num_nodes"])
+    low, high = pairs.amin(dim=1), pairs.amax(dim=1)
+    key = torch.unique((low * num_nodes + high)[low != high])
+    row, col = key // num_nodes, key % num_nodes
+    scores = torch.rand(key.numel(), generator=torch.Generator().manual_seed(0)).repeat(2)
+    edge_index = torch.stack([torch.cat([row, col]), torch.cat([col, row])])
+    order = torch.argsort(edge_index[0] * num_nodes + edge_index[1])
+    return edge_index[:, order].contiguous(), scores[order].contiguous()
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Measuring
 # ------------------------------------------------------------------------------------------------------------
 
 
+def synchronise(device: torch.device) -> None:
+    """Wait for what was launched on a device; nothing on the CPU."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+
+
 def elapsed(call: Callable[[], Any], device: torch.device) -> float:
     """Seconds of one call, with the device synchronised."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    synchronise(device)
     start = time.perf_counter()
     call()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    synchronise(device)
     return time.perf_counter() - start
 
 
@@ -137,16 +180,16 @@ def timed(
 def peak_bytes(function: Callable[[], Any], device: torch.device) -> int:
     """The most that the allocator has handed out during a call, above what was held before. Exact.
 
-    On CUDA by the allocator's own peak; on the CPU by the running sum over every allocation and release that
-    torch's allocator reports to the profiler.
+    On accelerators by the allocator's own peak; on the CPU by the running sum over every allocation and
+    release that torch's allocator reports to the profiler.
     """
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
+    if device.type != "cpu":
+        synchronise(device)
+        before = torch.accelerator.memory_allocated()
+        torch.accelerator.reset_peak_memory_stats()
         function()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
+        synchronise(device)
+        return torch.accelerator.max_memory_allocated() - before
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profile:
@@ -167,36 +210,82 @@ OUT_OF_MEMORY = "out of memory"
 OUT_OF_TIME = "out of time"
 
 
-def isolated(measure: Callable[..., Any], *arguments: Any, memory_bytes: int, seconds: float) -> Any:
+START_SECONDS = 300  # a fresh process imports torch and starts the device before its time counts
+READY = "ready"
+
+
+def _limit_memory(device: torch.device, memory_bytes: int) -> None:
+    """Bound what this process may take: by the system on the CPU, elsewhere by the device's own allocator.
+
+    CUDA maps more address space than there is memory, so it does not survive the system's limits.
+    """
+    if device.type == "cpu":
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    else:
+        module = torch.get_device_module(device)
+        total = module.get_device_properties(device).total_memory
+        module.set_per_process_memory_fraction(min(1.0, memory_bytes / total))
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether it says so: Python's and the accelerators' errors by type, the CPU's allocator by its text."""
+    texts = ("not enough memory", "can't allocate memory", "out of memory", "ALLOC_FAILED")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
+    )
+
+
+def _work(
+    sender: Connection,
+    device: torch.device,
+    memory_bytes: int,
+    measure: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    """What the process of a point does: send READY, then what was measured."""
+    warnings.simplefilter("ignore")  # of the peers, about their own ways
+    try:
+        _limit_memory(device, memory_bytes)
+        sender.send(READY)
+        sender.send(measure(*arguments))
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+        sender.send(OUT_OF_MEMORY if _is_out_of_memory(error) else f"error: {kind}{first}")
+
+
+def isolated(
+    measure: Callable[..., Any],
+    *arguments: Any,
+    memory_bytes: int,
+    seconds: float,
+    device: torch.device = CPU,
+) -> Any:
     """``measure(*arguments)`` in a process with limits; else OUT_OF_MEMORY, OUT_OF_TIME or the error's text.
 
-    The process is a fork, so it starts at once; this one must not have run anything on a GPU or on several
-    threads before.
+    On the CPU the process is a fork, so it starts at once; this one must not have run anything on several
+    threads before. On other devices it is spawned: a fork of a process that has as much as asked for CUDA may
+    not use it. A function and arguments for such a device must be picklable.
     """
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("fork" if device.type == "cpu" else "spawn")
     receiver, sender = context.Pipe(duplex=False)
-
-    def work() -> None:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-        warnings.simplefilter("ignore")  # of the peers, about their own ways
-        try:
-            sender.send(measure(*arguments))
-        except MemoryError:
-            sender.send(OUT_OF_MEMORY)
-        except RuntimeError as error:
-            text = str(error)
-            lack = "not enough memory" in text or "can't allocate memory" in text or "out of memory" in text
-            sender.send(OUT_OF_MEMORY if lack else f"error: {text.splitlines()[0]}")
-        except Exception as error:
-            sender.send(f"error: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
-
-    process = context.Process(target=work, daemon=True)
+    process = context.Process(
+        target=_work, args=(sender, device, memory_bytes, measure, arguments), daemon=True
+    )
     process.start()
     sender.close()
+    first = None
     try:
+        if not receiver.poll(START_SECONDS):
+            raise RuntimeError(f"the process of a point did not start within {START_SECONDS} seconds")
+        first = receiver.recv()
+        if first != READY:  # what went wrong before anything was measured
+            return first
         return receiver.recv() if receiver.poll(seconds) else OUT_OF_TIME
-    except EOFError:  # killed by the system: nothing else ends a process without a word here
-        return OUT_OF_MEMORY
+    except EOFError:
+        if first is None:
+            raise RuntimeError("the process of a point ended before it began: see its own message") from None
+        return OUT_OF_MEMORY  # killed by the system: nothing else ends a process without a word here
     finally:
         process.kill()
         process.join()
@@ -213,6 +302,33 @@ def exponent(points: Sequence[tuple[float, float]]) -> float:
 # ------------------------------------------------------------------------------------------------------------
 # Saving and showing
 # ------------------------------------------------------------------------------------------------------------
+
+
+CARD = {  # as we name it: as nvidia-smi does
+    "driver": "driver_version",
+    "clock": "clocks.max.sm",
+    "memory_clock": "clocks.max.memory",
+    "power_limit": "power.limit",
+    "memory": "memory.total",
+}
+
+
+def card(device: torch.device) -> dict[str, Any]:
+    """Name, driver, clocks, power limit and memory of an accelerator: what nvidia-smi says of the very card
+    that torch uses, else what torch itself knows."""
+    properties = torch.get_device_module(device).get_device_properties(device)
+    name, identity = properties.name, getattr(properties, "uuid", None)
+    if identity is not None and shutil.which("nvidia-smi"):
+        query = f"--query-gpu={','.join(CARD.values())}"
+        command = ["nvidia-smi", f"--id=GPU-{identity}", query, "--format=csv,noheader"]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        values = [value.strip() for value in run.stdout.strip().split(",")]
+        if run.returncode == 0 and len(values) == len(CARD):
+            return {"name": name, **dict(zip(CARD, values, strict=True))}
+    facts = {"name": name, "memory": f"{properties.total_memory >> 20} MiB"}
+    if (kilohertz := getattr(properties, "clock_rate", None)) is not None:
+        facts["clock"] = f"{kilohertz // 1000} MHz"
+    return facts
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -235,8 +351,10 @@ def machine(device: torch.device) -> dict[str, Any]:
             line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line
         ]
         processor = names[0] if names else processor
+    facts = {} if device.type == "cpu" else {"card": card(device)}
     return {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "device": facts["card"]["name"] if facts else "cpu",
+        **facts,
         "processor": processor,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),

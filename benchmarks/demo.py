@@ -62,7 +62,7 @@ def main() -> None:
     print("\nTiming parse beside its peers (sparse graphs, 2n undirected edges, CPU):")
     device, results = torch.device("cpu"), []
     for num_nodes in tqdm([1_000, 10_000, 100_000, 1_000_000], desc="timing", leave=False):
-        results.append(Case(num_nodes, 2 * num_nodes, device).measure())
+        results.append(Case(*common.random_graph(num_nodes, 2 * num_nodes), num_nodes, device).measure())
     curves = common.medians(results)
     rows = []
     for result in results:

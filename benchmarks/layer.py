@@ -2,10 +2,11 @@
 
     python benchmarks/layer.py --device cpu|cuda [--quick]
 
-A batch of 10 dense graphs (edge probability 0.2, n nodes each), 128 channels, forward without gradients. The
-measure are the bare matrix products that score each undirected edge once, outputs preallocated. `Algorithm 1`
-is the paper's listing alone, without the rest of a layer. The layer is checked against the paper's formulas
-before anything is timed. Its memory, and more peers: memory.py and speed.py.
+A batch of 10 dense graphs (edge probability 0.2, n nodes each), and a real graph with hubs where data/large
+has it; 128 channels, forward without gradients. The measure are the bare matrix products that score each
+undirected edge once, outputs preallocated. `Algorithm 1` is the paper's listing alone, without the rest of a
+layer. The layer is checked against the paper's formulas before anything is timed. Its memory, and more peers:
+memory.py and speed.py.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import common
 import torch
 from torch import Tensor
-from torch_geometric.nn import ASAPooling, EdgePooling, SAGPooling
+from torch_geometric.nn import ASAPooling, EdgePooling, SAGPooling, TopKPooling
 from tqdm import tqdm
 
 from gpn_ops import ops, reference
@@ -62,11 +63,10 @@ def validate(device: torch.device) -> None:
 
 
 @torch.no_grad()
-def measure(num_nodes: int, device: torch.device) -> dict[str, Any]:
+def measure(kind: str, num_nodes: int, edge_index: Tensor, batch: Tensor) -> dict[str, Any]:
     """Median seconds of the layer, its measure and its peers, and of the layer's parts."""
     torch.manual_seed(0)
-    edge_index, batch = dense_batch(num_nodes, device)
-    n = batch.numel()
+    device, n = batch.device, batch.numel()
     x = torch.randn(n, CHANNELS, device=device)
     pool = ParsePooling(CHANNELS).to(device)
     first, last = (lin.weight.t() for lin in pool.select.scorer.lins)
@@ -76,7 +76,8 @@ def measure(num_nodes: int, device: torch.device) -> dict[str, Any]:
     scores = ops.lift(pool.select.scorer.score_pairs(x, pairs), slot)
     cluster = ops.parse(edge_index, scores, n)
     num_clusters = ops.coarsen(edge_index, cluster).representative.numel()
-    edge, asap, sag = (kind(CHANNELS).to(device) for kind in (EdgePooling, ASAPooling, SAGPooling))
+    kinds = (EdgePooling, ASAPooling, SAGPooling, TopKPooling)
+    edge, asap, sag, topk = (each(CHANNELS).to(device) for each in kinds)
 
     def bare_products() -> None:
         torch.mm(rows, first, out=hidden)
@@ -85,10 +86,12 @@ def measure(num_nodes: int, device: torch.device) -> dict[str, Any]:
     layers = {
         "bare products": bare_products,
         "ParsePooling": lambda: pool(x, edge_index, batch=batch),
-        "EdgePooling": lambda: edge(x, edge_index, batch),
-        "ASAPooling": lambda: asap(x, edge_index, batch=batch),
+        "TopKPooling": lambda: topk(x, edge_index, batch=batch),
         "SAGPooling": lambda: sag(x, edge_index, batch=batch),
     }
+    if kind == DENSE:  # around hubs these run out of memory or patience, which only speed.py survives
+        layers["EdgePooling"] = lambda: edge(x, edge_index, batch)
+        layers["ASAPooling"] = lambda: asap(x, edge_index, batch=batch)
     if num_nodes <= 200:
         layers["Algorithm 1"] = lambda: reference.algorithm1(edge_index, scores, n)
     parts = {
@@ -101,6 +104,7 @@ def measure(num_nodes: int, device: torch.device) -> dict[str, Any]:
         "multiset": lambda: pool.multiset(x, cluster, num_clusters),
     }
     return {
+        "kind": kind,
         "num_nodes": num_nodes,
         "seconds": {name: time.median for name, time in common.timed(layers, device, seconds=3.0).items()},
         "parts": {name: time.median for name, time in common.timed(parts, device).items()},
@@ -116,11 +120,12 @@ def report(content: dict[str, Any]) -> str:
         seconds = result["seconds"]
         shown = [f"{1e3 * seconds[name]:,.3g}" if name in seconds else "-" for name in layers]
         ratio = seconds["ParsePooling"] / seconds["bare products"]
-        rows.append([result["num_nodes"], *shown, f"{ratio:.2f}"])
-        part_rows.append([result["num_nodes"], *(f"{1e3 * result['parts'][name]:,.3g}" for name in parts)])
-    table = common.table(["n", *(f"{name} (ms)" for name in layers), "ParsePooling / bare products"], rows)
+        name = f"{result.get('kind', DENSE)}, n = {result['num_nodes']:,}"
+        rows.append([name, *shown, f"{ratio:.2f}"])
+        part_rows.append([name, *(f"{1e3 * result['parts'][name]:,.3g}" for name in parts)])
+    table = common.table(["", *(f"{name} (ms)" for name in layers), "ParsePooling / bare products"], rows)
     return f"{table}\n\nThe layer's parts:\n\n" + common.table(
-        ["n", *(f"{name} (ms)" for name in parts)], part_rows
+        ["", *(f"{name} (ms)" for name in parts)], part_rows
     )
 
 
@@ -142,7 +147,12 @@ def main() -> None:
     device = common.prepare(options)
     validate(device)
     sizes = SIZES[:1] if options.quick else SIZES
-    content = {"channels": CHANNELS, "results": [measure(n, device) for n in tqdm(sizes, desc="timing")]}
+    results = [measure(DENSE, n, *dense_batch(n, device)) for n in tqdm(sizes, desc="timing")]
+    if not options.quick and (hubs := common.hub_file()):
+        edge_index = common.hub_graph(hubs)[0].to(device)
+        n = int(edge_index.max()) + 1
+        results.append(measure(common.HUBS, n, edge_index, torch.zeros(n, dtype=torch.int64, device=device)))
+    content = {"channels": CHANNELS, "results": results}
     print(report(content))
     common.save(options.output / f"layer_{device.type}.json", device, **content)
 

@@ -5,8 +5,9 @@
 Erdos-Renyi graphs with 2n undirected edges, both directions stored, 128 channels. Counted are the bytes that
 the allocator handed out above the inputs, at their peak, exactly: on CUDA its own statistics, on the CPU the
 running sum over its reports to torch's profiler. With --backward the features require a gradient; gradients
-of features and parameters count. Every point runs in its own process; a method that runs out of memory or
-time is marked so and is not tried at larger sizes.
+of features and parameters count. Every point runs in its own process, with its memory limited by CUDA's
+allocator or, on the CPU, by the system; a method that runs out of memory or time is marked so and is not
+tried at larger sizes.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any
 
 import common
 import torch
-from methods import COLUMNS, METHODS, Method, outputs
+from methods import COLUMNS, METHODS, Method, available, outputs
 from tqdm import tqdm
 
 CHANNELS = 128
@@ -59,8 +60,9 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
     largest = 10_000 if options.quick else options.largest
     sizes = [10**power for power in range(3, 8) if 10**power <= largest]
     results = []
-    with tqdm(total=len(METHODS) * len(sizes), desc="memory") as progress:
-        for method in METHODS:
+    measured = available()
+    with tqdm(total=len(measured) * len(sizes), desc="memory") as progress:
+        for method in measured:
             failed = None
             for num_nodes in sizes:
                 progress.set_postfix_str(f"{method.name}, {num_nodes:,} nodes")

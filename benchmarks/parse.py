@@ -9,6 +9,10 @@ Sparse graphs have 2n undirected edges, the dense one n^2/10; both directions ar
   reference       the vectorised plain-PyTorch version
   algorithm 1     the paper's listing, literally, while it is bearable
 
+  components, and scipy's beside it, are those of all edges and not of the dominant ones alone
+
+A real graph with hubs stands beside the random ones where data/large has it.
+
 All are checked against each other before anything is timed. `--instructions` also counts instructions per
 edge of the CPU kernels with callgrind (needs valgrind and cmake): no load on the machine disturbs that.
 """
@@ -43,6 +47,12 @@ def numpy_and_scipy(row: np.ndarray, col: np.ndarray, scores: np.ndarray, num_no
     return connected_components(chosen, directed=False)[1]
 
 
+def scipy_components(row: np.ndarray, col: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The components of all edges; they are read as scipy wants them, which is part of the way."""
+    edges = coo_array((np.ones(row.size, np.int8), (row, col)), shape=(num_nodes, num_nodes))
+    return connected_components(edges, directed=False)[1]
+
+
 def same_partition(cluster: Tensor, label: np.ndarray) -> bool:
     """Whether scipy's numbers name the same clusters."""
     _, first = np.unique(label, return_index=True)
@@ -52,9 +62,8 @@ def same_partition(cluster: Tensor, label: np.ndarray) -> bool:
 class Case:
     """One graph and every method on it."""
 
-    def __init__(self, num_nodes: int, undirected_edges: int, device: torch.device):
+    def __init__(self, edge_index: Tensor, scores: Tensor, num_nodes: int, device: torch.device):
         self.num_nodes, self.device = num_nodes, device
-        edge_index, scores = common.random_graph(num_nodes, undirected_edges)
         self.edge_index, self.scores = edge_index.to(device), scores.to(device)
         self.num_edges = scores.numel()
         random = torch.Generator().manual_seed(1)
@@ -75,10 +84,12 @@ class Case:
             "limit": self.limit,
             "parse": lambda: gpn_ops.parse(self.edge_index, self.scores, n),
             "unsorted": lambda: gpn_ops.parse(self.shuffled_index, self.shuffled_scores, n),
+            "components": lambda: gpn_ops.components(self.edge_index, n),
         }
         if self.device.type == "cpu":
             row, col, scores = self.edge_index[0].numpy(), self.edge_index[1].numpy(), self.scores.numpy()
             methods["numpy + scipy"] = lambda: numpy_and_scipy(row, col, scores, n)
+            methods["components, scipy"] = lambda: scipy_components(row, col, n)
         if n <= REFERENCE_NODES:
             methods["reference"] = lambda: reference.parse(self.edge_index, self.scores, n)
         if n <= ALGORITHM1_NODES:
@@ -93,6 +104,7 @@ class Case:
             assert name not in methods or torch.equal(methods[name](), cluster), name
         if "numpy + scipy" in methods:
             assert same_partition(cluster, methods["numpy + scipy"]())
+            assert same_partition(methods["components"](), methods["components, scipy"]())
 
     def measure(self) -> dict[str, object]:
         self.validate()
@@ -137,6 +149,11 @@ def highlights(content: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def times(median: dict[str, float], peer: str, ours: str) -> str:
+    """How many times as long the peer takes."""
+    return f"{median[peer] / median[ours]:.1f}" if peer in median and ours in median else "-"
+
+
 def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
     results = content["results"]
@@ -150,11 +167,13 @@ def report(content: dict[str, Any]) -> str:
                 *(f"{1e3 * median[name]:.3g}" if name in median else "-" for name in names),
                 f"{median['parse'] / median['limit']:.2f}",
                 f"{median['unsorted'] / median['parse']:.2f}",
-                f"{median['numpy + scipy'] / median['parse']:.1f}" if "numpy + scipy" in median else "-",
+                times(median, "numpy + scipy", "parse"),
+                *([times(median, "components, scipy", "components")] if "components, scipy" in names else []),
                 f"{result['scratch_bytes_per_node']:.1f}",
             ]
         )
     ratios = ["parse / limit", "unsorted / parse", "numpy + scipy / parse"]
+    ratios += ["scipy / components"] if "components, scipy" in names else []
     text = common.table(["nodes", *(f"{name} (ms)" for name in names), *ratios, "scratch bytes / node"], rows)
     if counted := content.get("instructions_per_edge"):
         rows = [[f"{int(size):,}", f"{count:.1f}"] for size, count in counted.items()]
@@ -177,11 +196,16 @@ def main() -> None:
     device = common.prepare(options)
     largest = min(options.largest, 100_000) if options.quick else options.largest
     sizes = [10**power for power in range(3, 8) if 10**power <= largest]
-    cases = [("sparse", n, 2 * n) for n in sizes] + [("dense", 3000, 900_000)]
+    graphs = [("sparse", lambda n=n: common.random_graph(n, 2 * n), n) for n in sizes]
+    graphs.append(("dense", lambda: common.random_graph(3000, 900_000), 3000))
+    if not options.quick and (hubs := common.hub_file()):
+        graphs.append((common.HUBS, lambda: common.hub_graph(hubs), None))
 
     results = []
-    for kind, num_nodes, undirected_edges in tqdm(cases, desc="timing"):
-        results.append({"kind": kind, **Case(num_nodes, undirected_edges, device).measure()})
+    for kind, make, num_nodes in tqdm(graphs, desc="timing"):
+        edge_index, scores = make()
+        num_nodes = num_nodes or int(edge_index.max()) + 1
+        results.append({"kind": kind, **Case(edge_index, scores, num_nodes, device).measure()})
     content: dict[str, Any] = {"results": results}
     if options.instructions:
         content["instructions_per_edge"] = {

@@ -20,6 +20,7 @@ import layer
 import memory
 import parse
 import speed
+import traffic
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -55,6 +56,7 @@ SECTIONS = [
         speed,
         "",
     ),
+    Section("traffic", "Operators beside their predictions", "traffic.py", traffic, ""),
 ]
 
 

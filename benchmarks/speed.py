@@ -1,12 +1,16 @@
 """Time of one pooling step, ours and others'.
 
-    python benchmarks/speed.py --device cpu|cuda [--backward] [--quick]
+    python benchmarks/speed.py --device cpu|cuda [--backward] [--paper] [--quick]
 
-Three kinds of input, 128 channels, both directions stored:
+Kinds of input, 128 channels, both directions stored:
 
   dense batch    10 graphs of n nodes and n^2/10 undirected edges each
   sparse batch   10 graphs of n nodes and 2n undirected edges each
   large graph    one graph of n nodes and 2n undirected edges
+  hubs           a real graph of 304,031 nodes, the largest with 88,858 neighbours, where data/large has it
+
+With --paper instead those of the paper's figure: 50 graphs of n = 100 to 1,100 nodes and n^2/10 undirected
+edges each.
 
 Warm-up first, then repeated calls with the device synchronised; median and quartiles. Every point runs in its
 own process; a method that runs out of memory or time is marked so and is not tried at larger sizes. Our
@@ -19,7 +23,7 @@ from typing import Any
 
 import common
 import torch
-from methods import COLUMNS, METHODS, Method, outputs
+from methods import COLUMNS, METHODS, Method, available, outputs
 from torch import Tensor
 from tqdm import tqdm
 
@@ -34,15 +38,29 @@ KINDS: dict[str, tuple[int, Callable[[int], int], tuple[int, ...]]] = {
     "sparse batch": (NUM_GRAPHS, lambda n: 2 * n, (100, 200, 500, 1000)),
     "large graph": (1, lambda n: 2 * n, (10_000, 100_000, 1_000_000)),
 }
+PAPER: dict[str, tuple[int, Callable[[int], int], tuple[int, ...]]] = {
+    "paper's batch": (50, lambda n: n * n // 10, (100, 300, 500, 700, 900, 1100)),
+}
+HUB_NODES = 304_031
 
 
-SHOWN = {"dense batch": 1000, "sparse batch": 1000, "large graph": 100_000}  # in README.md
+# In README.md.
+SHOWN = {
+    "dense batch": 1000,
+    "sparse batch": 1000,
+    "large graph": 100_000,
+    common.HUBS: HUB_NODES,
+    "paper's batch": 1100,
+}
 
 
 def inputs(kind: str, num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """x, edge_index and batch."""
-    num_graphs, num_edges, _ = KINDS[kind]
-    parts = [common.random_graph(num_nodes, num_edges(num_nodes), seed)[0] for seed in range(num_graphs)]
+    if kind == common.HUBS:
+        num_graphs, parts = 1, [common.hub_graph(common.hub_file())[0]]
+    else:
+        num_graphs, num_edges, _ = {**KINDS, **PAPER}[kind]
+        parts = [common.random_graph(num_nodes, num_edges(num_nodes), seed)[0] for seed in range(num_graphs)]
     edge_index = torch.cat([part + k * num_nodes for k, part in enumerate(parts)], dim=1)
     x = torch.randn(num_graphs * num_nodes, CHANNELS, generator=torch.Generator().manual_seed(0))
     batch = torch.arange(num_graphs).repeat_interleave(num_nodes)
@@ -81,12 +99,16 @@ def measure(
 
 def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
     limits = common.limits(options)
-    for kind, (_, _, sizes) in KINDS.items():
+    kinds = {kind: sizes for kind, (_, _, sizes) in (PAPER if options.paper else KINDS).items()}
+    if not options.quick and not options.paper and common.hub_file():
+        kinds[common.HUBS] = (HUB_NODES,)
+    for kind, sizes in kinds.items():
         same = common.isolated(validate, kind, sizes[0], device, **{**limits, "seconds": 60})
         assert same is True, f"{kind}: the layer's clusters are not the reference's ({same})"
+    measured = available()
     points = []
-    for kind, (_, _, sizes) in KINDS.items():
-        points += [(kind, method, sizes[:1] if options.quick else sizes) for method in METHODS]
+    for kind, sizes in kinds.items():
+        points += [(kind, method, sizes[:1] if options.quick else sizes) for method in measured]
     results = []
     for kind, method, sizes in (progress := tqdm(points, desc="time")):
         for num_nodes in sizes:
@@ -112,10 +134,14 @@ which there are fewer than edges, and drop half of them. Ours spends most of its
 of the edge scorer."""
 
 
+def kinds_of(content: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(result["kind"] for result in content["results"]))
+
+
 def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
     parts = []
-    for kind in KINDS:
+    for kind in kinds_of(content):
         part = [result for result in content["results"] if result["kind"] == kind]
         title = f"Milliseconds, {content['step']}, {kind}, {content['channels']} channels:"
         cells = common.comparison(
@@ -138,24 +164,30 @@ def beside(content: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
     found = {}
-    for kind in KINDS:
+    for kind in kinds_of(content):
+        if kind == common.HUBS:
+            continue  # one size: nothing to draw
         part = [result for result in content["results"] if result["kind"] == kind]
         title = f"Time of one pooling step ({kind}, {content['step']}, {content['machine']['device']})"
         figures = (read(part, "seconds") for read in (common.curves, common.exhausted))
-        found[f"_{kind.replace(' ', '_')}"] = common.Plot(title, "nodes a graph", "seconds", *figures)
+        found["_" + kind.replace("'s", "").replace(" ", "_")] = common.Plot(
+            title, "nodes a graph", "seconds", *figures
+        )
     return found
 
 
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--backward", action="store_true", help="forward and backward")
+    parser.add_argument("--paper", action="store_true", help="the batches of the paper instead of ours")
     common.add_limits(parser)
     options = parser.parse_args()
     device = common.prepare(options)
     step = "forward and backward" if options.backward else "forward"
     content = {"channels": CHANNELS, "step": step, "results": run(options, device)}
     print("\n" + report(content))
-    path = options.output / f"speed_{'backward' if options.backward else 'forward'}_{device.type}.json"
+    stem = ("speed_paper" if options.paper else "speed") + ("_backward" if options.backward else "_forward")
+    path = options.output / f"{stem}_{device.type}.json"
     common.save_plots(path, plots(common.save(path, device, **content)))
 
 
