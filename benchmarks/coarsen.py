@@ -1,7 +1,7 @@
 """How fast ``gpn_ops.coarsen`` is, beside PyG's ``coalesce`` on edges that were relabelled before.
 
-Sparse random graphs with 2n undirected edges, and a real graph with hubs where data/large has it; both
-directions stored, clusters by ``gpn_ops.parse``. coarsen
+Sparse random graphs with 2n undirected edges, or with --hubs a real graph whose largest hub has 88,858
+neighbours beside a random one as large; both directions stored, clusters by ``gpn_ops.parse``. coarsen
 relabels the edges, drops or keeps those inside a cluster, and finds the representatives; what it is compared
 with only sorts and merges edges that were relabelled, and freed of inner edges, before the clock started:
 
@@ -13,7 +13,7 @@ with only sorts and merges edges that were relabelled, and freed of inner edges,
 All are checked against each other before anything is timed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import common
@@ -113,35 +113,45 @@ def report(content: dict[str, Any]) -> str:
 
 def highlights(content: dict[str, Any]) -> list[list[str]]:
     """What README.md shows."""
-    largest = sparse(content)[-1]
-    median = {name: run["median"] for name, run in largest["seconds"].items()}
-    title = f"`coarsen`, {largest['num_nodes']:,} nodes: times faster than PyG's `coalesce` alone"
+    if random := sparse(content):
+        shown, graph = random[-1], f"{random[-1]['num_nodes']:,} nodes"
+    else:
+        shown = content["results"][0]
+        graph = f"a real graph with hubs ({common.how(content['machine'])})"
+    median = {name: run["median"] for name, run in shown["seconds"].items()}
+    title = f"`coarsen`, {graph}: times faster than PyG's `coalesce` alone"
     return [[title, f"{median['coalesce'] / median['coarsen']:.1f}"]]
 
 
 def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    if not sparse(content):
+        return {}  # two graphs of one size: nothing to draw
     machine = content["machine"]
     title = f"Coarsening a sparse graph ({machine['device']}, {machine['threads']} threads)"
     curves = common.medians(sparse(content))
     return {"": common.Plot(title, "nodes (2n undirected edges)", "seconds", curves, {})}
 
 
+def graphs(sizes: list[int]) -> Iterator[tuple[str, Tensor, Tensor, int]]:
+    """Kind, edge_index, scores and nodes of the random graphs."""
+    for num_nodes in tqdm(sizes, desc="timing"):
+        yield SPARSE, *common.random_graph(num_nodes, 2 * num_nodes), num_nodes
+
+
 def main() -> None:
-    options = common.arguments(__doc__).parse_args()
+    parser = common.arguments(__doc__)
+    common.add_hubs(parser)
+    options = parser.parse_args()
     device = common.prepare(options)
     sizes = [1_000, 10_000, 100_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
     results = []
-    for size in tqdm(sizes, desc="timing"):
-        case = Case(*common.random_graph(size, 2 * size), size, device)
-        results.append({"kind": SPARSE, **case.measure()})
-    if not options.quick and (hubs := common.hub_file()):
-        edge_index, scores = common.hub_graph(hubs)
-        case = Case(edge_index, scores, int(edge_index.max()) + 1, device)
-        results.append({"kind": common.HUBS, **case.measure()})
+    for kind, edge_index, scores, num_nodes in common.hubs_and_random() if options.hubs else graphs(sizes):
+        results.append({"kind": kind, **Case(edge_index, scores, num_nodes, device).measure()})
     content = {"results": results}
     print(report(content))
 
-    path = options.output / f"coarsen_{device.type}.json"
+    stem = "coarsen_hubs" if options.hubs else "coarsen"
+    path = options.output / f"{stem}_{device.type}.json"
     common.save_plots(path, plots(common.save(path, device, **content)))
 
 

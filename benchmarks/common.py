@@ -11,13 +11,14 @@ import multiprocessing
 import os
 import platform
 import resource
+import shlex
 import shutil
 import statistics
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,11 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", help="cpu, or the accelerator that torch finds: cuda")
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="one thread, timed by its processor's clock: for a machine that has other work",
+    )
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder for JSON and plots")
     return parser
 
@@ -67,13 +73,27 @@ def limits(options: argparse.Namespace) -> dict[str, Any]:
     return {"memory_bytes": options.memory_limit << 30, "seconds": seconds, "device": device}
 
 
+def stated_limits(options: argparse.Namespace) -> dict[str, Any]:
+    """The limits as results carry them: what "out of memory" and "out of time" mean."""
+    return {"memory_gib": options.memory_limit, "seconds": limits(options)["seconds"]}
+
+
+WALL, PROCESSOR = "wall time", "processor time"
+clock = WALL  # of all times that are measured; forked processes inherit it
+
+
 def prepare(options: argparse.Namespace) -> torch.device:
-    """Set the threads; stop at once where the device is not there."""
+    """Set the threads and the clock; stop at once where the device is not there."""
+    global clock
     if options.device != "cpu":
         accelerator = torch.accelerator.current_accelerator(check_available=True)
         if accelerator is None or accelerator.type != options.device:
             wanted = f"--device {options.device}: torch finds no {options.device.upper()} device"
             sys.exit(f"{wanted} on this machine. Run with --device {accelerator or CPU}.")
+    if options.processor_time:
+        if options.device != "cpu":
+            sys.exit("--processor-time: the processor's clock knows nothing of another device's work")
+        clock, options.threads = PROCESSOR, 1
     torch.set_num_threads(options.threads)
     return torch.device(options.device)
 
@@ -117,8 +137,7 @@ def hub_file() -> Path | None:
 
 def hub_graph(path: Path) -> tuple[Tensor, Tensor]:
     """Who depends on whom among the packages of a registry: no self-loops, no duplicates, both directions
-    stored and equally scored at random, in PyG's order. One node in four
-    hangs on the largest hub."""
+    stored and equally scored at random, in PyG's order. Three nodes in ten hang on the largest hub."""
     import numpy as np
 
     with np.load(path) as file:
@@ -131,6 +150,27 @@ def hub_graph(path: Path) -> tuple[Tensor, Tensor]:
     edge_index = torch.stack([torch.cat([row, col]), torch.cat([col, row])])
     order = torch.argsort(edge_index[0] * num_nodes + edge_index[1])
     return edge_index[:, order].contiguous(), scores[order].contiguous()
+
+
+AS_LARGE = "random, as large"
+
+
+def add_hubs(parser: argparse.ArgumentParser) -> None:
+    """The option of benchmarks that can measure a real graph with hubs instead of random ones."""
+    text = f"a real graph with hubs ({HUBS_FILE}) beside a random one as large, instead"
+    parser.add_argument("--hubs", action="store_true", help=text)
+
+
+def hubs_and_random() -> Iterator[tuple[str, Tensor, Tensor, int]]:
+    """Kind, edge_index, scores and nodes: of the graph with hubs, and of a random one with as many nodes and
+    edges."""
+    path = hub_file()
+    if path is None:
+        sys.exit(f"--hubs: put {HUBS_FILE.name} there")
+    edge_index, scores = hub_graph(path)
+    num_nodes = int(edge_index.max()) + 1
+    yield HUBS, edge_index, scores, num_nodes
+    yield AS_LARGE, *random_graph(num_nodes, scores.numel() // 2), num_nodes
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -146,17 +186,19 @@ def synchronise(device: torch.device) -> None:
 
 def elapsed(call: Callable[[], Any], device: torch.device) -> float:
     """Seconds of one call, with the device synchronised."""
+    now = time.process_time if clock == PROCESSOR else time.perf_counter
     synchronise(device)
-    start = time.perf_counter()
+    start = now()
     call()
     synchronise(device)
-    return time.perf_counter() - start
+    return now() - start
 
 
-def timed(
+def repeated(
     methods: dict[str, Callable[[], Any]], device: torch.device, seconds: float = 1.0, most: int = 50
-) -> dict[str, Timing]:
-    """Time each call: warm up, then repeat for about this long in all.
+) -> dict[str, list[float]]:
+    """The seconds of each call: warm up, then repeat for about this long in all. The warm-up only counts for
+    a call that takes longer than that, and is made no more than once.
 
     The methods take turns, so that a passing load on the machine meets them alike.
     """
@@ -168,13 +210,20 @@ def timed(
             if turn < repeats[name] and name not in slow:
                 call()  # the turn's own warm-up: caches and sleeping threads are as the one before left them
                 runs[name].append(elapsed(call, device))
+    return {name: times if name in slow else times[1:] for name, times in runs.items()}
 
-    def summary(times: list[float]) -> Timing:
-        measured = times[1:] or times  # the first call was the warm-up, unless it is all there is
-        low, median, high = statistics.quantiles(measured, n=4) if len(measured) > 1 else measured * 3
-        return Timing(median, low, high)
 
-    return {name: summary(times) for name, times in runs.items()}
+def summary(times: Sequence[float]) -> Timing:
+    """Median and quartiles."""
+    low, median, high = statistics.quantiles(times, n=4) if len(times) > 1 else [*times] * 3
+    return Timing(median, low, high)
+
+
+def timed(
+    methods: dict[str, Callable[[], Any]], device: torch.device, seconds: float = 1.0, most: int = 50
+) -> dict[str, Timing]:
+    """Median and quartiles of :func:`repeated` calls."""
+    return {name: summary(times) for name, times in repeated(methods, device, seconds, most).items()}
 
 
 def peak_bytes(function: Callable[[], Any], device: torch.device) -> int:
@@ -357,6 +406,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         **facts,
         "processor": processor,
         "threads": torch.get_num_threads(),
+        "clock": clock,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "commit": commit(),
@@ -364,10 +414,18 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
 
 
+def how(machine: dict[str, Any]) -> str:
+    """Threads, and the clock where it is not the usual one."""
+    threads = f"{machine['threads']} thread" + ("s" if machine["threads"] > 1 else "")
+    clock = machine.get("clock", WALL)
+    return threads if clock == WALL else f"{threads}, {clock}"
+
+
 def save(path: Path, device: torch.device, **content: Any) -> dict[str, Any]:
-    """Write a result with the machine it came from; what was written."""
+    """Write a result with the machine and the command it came from; what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine(device), **content}
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    content = {"machine": machine(device), "command": command, **content}
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"saved {path}")
     return content
@@ -449,20 +507,17 @@ def at_size(results: Iterable[dict[str, Any]], what: str, size: int) -> tuple[An
     return found.get(OURS), {name: figure for name, figure in found.items() if name not in NOT_PEERS}
 
 
-def beside(results: Iterable[dict[str, Any]], what: str, size: int) -> dict[str, str]:
-    """Our figure divided by each peer's at this size; bold where the peer needs less."""
+def times(ratio: float) -> str:
+    """A ratio in three digits, without an exponent."""
+    return f"{ratio:#.3g}" if ratio < 99.5 else f"{ratio:,.0f}"
+
+
+def beside(results: Iterable[dict[str, Any]], what: str, size: int) -> dict[str, float | str]:
+    """Our figure divided by each peer's at this size; a text where the peer came to no end."""
     ours, peers = at_size(results, what, size)
     if not isinstance(ours, int | float):
         return {}
-
-    def cell(figure: Any) -> str:
-        if isinstance(figure, str):
-            return figure
-        ratio = ours / figure
-        text = f"{ratio:.3g}" if ratio < 100 else f"{ratio:,.0f}"
-        return f"**{text}**" if ratio > 1 else text
-
-    return {name: cell(figure) for name, figure in peers.items()}
+    return {name: figure if isinstance(figure, str) else ours / figure for name, figure in peers.items()}
 
 
 def better_and_worse(results: Sequence[dict[str, Any]], what: str, less: str, more: str) -> str:
@@ -475,8 +530,8 @@ def better_and_worse(results: Sequence[dict[str, Any]], what: str, less: str, mo
         ratios = sorted(
             (figure / ours, name) for name, figure in peers.items() if not isinstance(figure, str)
         )
-        better = [f"{name} {1 / ratio:.3g} times" for ratio, name in ratios if ratio < 1]
-        worse = [f"{name} {ratio:.3g} times" for ratio, name in reversed(ratios) if ratio >= 1]
+        better = [f"{name} {times(1 / ratio)} times" for ratio, name in ratios if ratio < 1]
+        worse = [f"{name} {times(ratio)} times" for ratio, name in reversed(ratios) if ratio >= 1]
         failed = [f"{name} {figure}" for name, figure in peers.items() if isinstance(figure, str)]
         lines.append(
             f"- n = {size:,}. {less} than {OURS}: {', '.join(better) or 'none'}. "

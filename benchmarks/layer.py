@@ -1,12 +1,12 @@
 """Time of the pooling layer, all defaults, beside the matrix products that it cannot do without.
 
-    python benchmarks/layer.py --device cpu|cuda [--quick]
+    python benchmarks/layer.py --device cpu|cuda [--hubs] [--quick]
 
-A batch of 10 dense graphs (edge probability 0.2, n nodes each), and a real graph with hubs where data/large
-has it; 128 channels, forward without gradients. The measure are the bare matrix products that score each
-undirected edge once, outputs preallocated. `Algorithm 1` is the paper's listing alone, without the rest of a
-layer. The layer is checked against the paper's formulas before anything is timed. Its memory, and more peers:
-memory.py and speed.py.
+A batch of 10 dense graphs (edge probability 0.2, n nodes each), or with --hubs a real graph whose largest hub
+has 88,858 neighbours beside a random one as large; 128 channels, forward without gradients. The measure are
+the bare matrix products that score each undirected edge once, outputs preallocated. `Algorithm 1` is the
+paper's listing alone, without the rest of a layer. The layer is checked against the paper's formulas before
+anything is timed. Its memory, and more peers: memory.py and speed.py.
 """
 
 from typing import Any
@@ -25,11 +25,12 @@ NUM_GRAPHS = 10
 EDGE_PROBABILITY = 0.2
 SIZES = (100, 200, 500, 1000)
 DENSE = "10 dense graphs"
+NOT_LAYERS = ("bare products", "Algorithm 1")
 NOTES = """\
 The parts are timed one by one, each on the results of those before it. `score` has the matrix products,
 and beside them the products of features, a LayerNorm and a ReLU for every undirected edge. On small
-graphs the number of calls counts, not their work. At n = 100 SAGPooling is faster than the bare products
-alone: it scores nodes, of which there are ten times fewer than edges."""
+graphs the number of calls counts, not their work. TopKPooling and SAGPooling score nodes, of which there are
+ten times fewer than edges already at n = 100."""
 
 
 def dense_batch(num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -124,6 +125,22 @@ def report(content: dict[str, Any]) -> str:
         rows.append([name, *shown, f"{ratio:.2f}"])
         part_rows.append([name, *(f"{1e3 * result['parts'][name]:,.3g}" for name in parts)])
     table = common.table(["", *(f"{name} (ms)" for name in layers), "ParsePooling / bare products"], rows)
+    points = [
+        {
+            "kind": result.get("kind", DENSE),
+            "method": name,
+            "num_nodes": result["num_nodes"],
+            "seconds": seconds,
+        }
+        for result in results
+        for name, seconds in result["seconds"].items()
+        if name not in NOT_LAYERS
+    ]
+    for kind in dict.fromkeys(point["kind"] for point in points):
+        part = [point for point in points if point["kind"] == kind]
+        table += f"\n\n{kind[0].upper() + kind[1:]}:\n\n" + common.better_and_worse(
+            part, "seconds", "Faster", "Slower"
+        )
     return f"{table}\n\nThe layer's parts:\n\n" + common.table(
         ["", *(f"{name} (ms)" for name in parts)], part_rows
     )
@@ -138,23 +155,28 @@ def highlights(content: dict[str, Any]) -> list[list[str]]:
             "time / bare matrix products of its edge scorer",
             f"{result['seconds']['ParsePooling'] / result['seconds']['bare products']:.2f}",
         ]
-        for result in (dense[0], dense[-1])
+        for result in dense[:1] + dense[1:][-1:]
     ]
 
 
 def main() -> None:
-    options = common.arguments(__doc__).parse_args()
+    parser = common.arguments(__doc__)
+    common.add_hubs(parser)
+    options = parser.parse_args()
     device = common.prepare(options)
     validate(device)
-    sizes = SIZES[:1] if options.quick else SIZES
-    results = [measure(DENSE, n, *dense_batch(n, device)) for n in tqdm(sizes, desc="timing")]
-    if not options.quick and (hubs := common.hub_file()):
-        edge_index = common.hub_graph(hubs)[0].to(device)
-        n = int(edge_index.max()) + 1
-        results.append(measure(common.HUBS, n, edge_index, torch.zeros(n, dtype=torch.int64, device=device)))
+    if options.hubs:
+        results = [
+            measure(kind, n, edge_index.to(device), torch.zeros(n, dtype=torch.int64, device=device))
+            for kind, edge_index, _, n in common.hubs_and_random()
+        ]
+    else:
+        sizes = SIZES[:1] if options.quick else SIZES
+        results = [measure(DENSE, n, *dense_batch(n, device)) for n in tqdm(sizes, desc="timing")]
     content = {"channels": CHANNELS, "results": results}
     print(report(content))
-    common.save(options.output / f"layer_{device.type}.json", device, **content)
+    stem = "layer_hubs" if options.hubs else "layer"
+    common.save(options.output / f"{stem}_{device.type}.json", device, **content)
 
 
 if __name__ == "__main__":

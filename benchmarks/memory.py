@@ -81,10 +81,13 @@ Our layer holds tiles of edges and nodes instead of a row of features per edge, 
 out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part."""
 
 
-def beside(content: dict[str, Any]) -> dict[str, dict[str, str]]:
+MEASURE = "Peak memory"
+
+
+def beside(content: dict[str, Any]) -> dict[str, dict[str, float | str]]:
     """What README.md shows of each peer: a column a size."""
     return {
-        f"memory, {content['step']}, n = {size:,}": common.beside(content["results"], "peak", size)
+        f"{content['step']}, n = {size:,}": common.beside(content["results"], "peak", size)
         for size in (1_000, 100_000)
     }
 
@@ -113,7 +116,8 @@ def main() -> None:
     options = parser.parse_args()
     device = common.prepare(options)
     step = "forward and backward" if options.backward else "forward"
-    content = {"channels": CHANNELS, "step": step, "results": run(options, device)}
+    limits = common.stated_limits(options)
+    content = {"channels": CHANNELS, "step": step, "limits": limits, "results": run(options, device)}
     print("\n" + report(content))
     path = options.output / f"memory_{'backward' if options.backward else 'forward'}_{device.type}.json"
     common.save_plots(path, plots(common.save(path, device, **content)))

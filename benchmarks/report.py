@@ -43,6 +43,9 @@ SECTIONS = [
     Section("parse", "Parsing", "parse.py --instructions", parse, parse.NOTES),
     Section("coarsen", "Coarsening", "coarsen.py", coarsen, coarsen.NOTES),
     Section("layer", "The layer beside its own matrix products", "layer.py", layer, layer.NOTES),
+    Section("parse_hubs", "Parsing a real graph with hubs", "parse.py --hubs", parse, ""),
+    Section("coarsen_hubs", "Coarsening a real graph with hubs", "coarsen.py --hubs", coarsen, ""),
+    Section("layer_hubs", "The layer on a real graph with hubs", "layer.py --hubs", layer, ""),
     Section("memory_forward", "Memory, forward", "memory.py", memory, memory.NOTES),
     Section("memory_backward", "Memory, forward and backward", "memory.py --backward", memory, ""),
     Section("epoch", "A training epoch", "epoch.py --threads 1", epoch, epoch.NOTES),
@@ -83,17 +86,22 @@ def saved(devices: tuple[str, ...] = DEVICES) -> Iterator[Saved]:
                 yield Saved(section, device, path, json.loads(path.read_text()))
 
 
-def machine_line(machine: dict[str, Any]) -> str:
+def machine_line(content: dict[str, Any]) -> str:
+    """Where and how figures were measured."""
+    machine, limits = content["machine"], content.get("limits")
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
     card = "".join(
         f", {name.replace('_', ' ')} {value}"
         for name, value in machine.get("card", {}).items()
         if name != "name"
     )
-    return (
-        f"Measured on {where}{card}, {machine['threads']} threads, torch {machine['torch']}, "
+    text = (
+        f"Measured on {where}{card}, {common.how(machine)}, torch {machine['torch']}, "
         f"Python {machine['python']}, commit {machine['commit']}, {machine['date']}."
     )
+    if limits:
+        text += f" A point had {limits['memory_gib']} GiB and {limits['seconds']:g} seconds."
+    return text
 
 
 def page() -> str:
@@ -113,8 +121,8 @@ def page() -> str:
     for section, device, path, content in measured:
         parts += [
             f"## {section.title}" + ("" if device == "cpu" else f" ({device.upper()})"),
-            f"`python benchmarks/{section.command} --device {device}`",
-            machine_line(content["machine"]),
+            f"`python benchmarks/{content.get('command', f'{section.command} --device {device}')}`",
+            machine_line(content),
             section.module.report(content),
         ]
         for ending, plot in Saved(section, device, path, content).plots().items():
@@ -123,15 +131,41 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def peers(measured: list[Saved]) -> str:
-    """Every other layer beside ours, better or worse, as a table."""
-    columns: dict[str, dict[str, str]] = {}
+def cell(ratio: float | str) -> str:
+    """A ratio to ours; bold where the peer needs less."""
+    if isinstance(ratio, str):
+        return ratio
+    return f"**{common.times(ratio)}**" if ratio > 1 else common.times(ratio)
+
+
+def better(columns: dict[str, dict[str, float | str]]) -> str:
+    """The peers that need less than ours in some column, and how many times less at best."""
+    best: dict[str, float] = {}
+    for name, ratio in ((name, ratio) for cells in columns.values() for name, ratio in cells.items()):
+        if not isinstance(ratio, str) and ratio > 1:
+            best[name] = max(ratio, best.get(name, ratio))
+    ranked = sorted(best.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} up to {common.times(most)} times" for name, most in ranked) or "none"
+
+
+def peers(module: Any, measured: list[Saved]) -> list[str]:
+    """Every other layer beside ours: those that do better in words, all of them in a table."""
+    columns: dict[str, dict[str, float | str]] = {}
+    ways: dict[str, None] = {}
     for each in measured:
-        if hasattr(each.section.module, "beside"):
-            columns |= each.section.module.beside(each.content)
+        if each.section.module is module:
+            columns |= module.beside(each.content)
+            ways[common.how(each.content["machine"])] = None
     names = dict.fromkeys(name for cells in columns.values() for name in cells)
-    rows = [[name, *(cells.get(name, "-") for cells in columns.values())] for name in names]
-    return common.table(["", *columns], rows)
+    return [
+        f"{module.MEASURE} of `ParsePooling` divided by that of other layers on the same input, "
+        f"{module.CHANNELS} channels, {' or '.join(ways)}. **Bold: the other layer needs less**; "
+        f"in some column do {better(columns)}.",
+        common.table(
+            ["", *columns],
+            [[name, *(cell(cells.get(name, "-")) for cells in columns.values())] for name in names],
+        ),
+    ]
 
 
 def readme() -> str:
@@ -146,12 +180,11 @@ def readme() -> str:
     machine = measured[0].content["machine"]
     more = "" if any(each.device != "cpu" for each in saved()) else "; no GPU figures yet"
     text = [
-        f"{machine['processor']}, {machine['threads']} threads, CPU{more}. All figures and the commands that "
+        f"{machine['processor']}, {common.how(machine)}, CPU{more}. All figures and the commands that "
         "made them: [docs/benchmarks.md](docs/benchmarks.md).",
         common.table(["what", "ratio"], rows),
-        "`ParsePooling` beside other layers: its time or peak memory divided by theirs on the same input, "
-        "128 channels. **Bold: the other layer needs less.**",
-        peers(measured),
+        *peers(memory, measured),
+        *peers(speed, measured),
         WHY,
     ]
     before, rest = README.read_text().split(START)
@@ -160,9 +193,10 @@ def readme() -> str:
 
 
 WHY = """\
-TopKPooling and SAGPooling score nodes, of which there are fewer than edges, and drop half of them. MinCutPool
-and DiffPool multiply dense matrices, which pays while graphs are small. GMT reads a graph out and makes no
-coarse graph. All of these take their ratio or number of clusters as a setting; ours learns it."""
+TopKPooling and SAGPooling score nodes, of which there are fewer than edges, and drop half of them. KMIS
+scores nodes as well, and Graclus scores nothing. MinCutPool and DiffPool multiply dense matrices, which pays
+while graphs are small. GMT reads a graph out and makes no coarse graph. All of these take their ratio or
+number of clusters as a setting; ours learns it."""
 
 
 def main() -> None:

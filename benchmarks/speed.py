@@ -12,13 +12,14 @@ Kinds of input, 128 channels, both directions stored:
 With --paper instead those of the paper's figure: 50 graphs of n = 100 to 1,100 nodes and n^2/10 undirected
 edges each.
 
-Warm-up first, then repeated calls with the device synchronised; median and quartiles. Every point runs in its
-own process; a method that runs out of memory or time is marked so and is not tried at larger sizes. Our
+Warm-up first, then repeated calls with the device synchronised; median and quartiles. Every point runs in
+processes of its own, in rounds: each round measures every method once, so that a passing load on the machine
+meets them alike. A method that runs out of memory or time is marked so and is not tried at larger sizes. Our
 layer's clusters are compared with the plain-PyTorch reference before anything is timed.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import common
@@ -42,16 +43,7 @@ PAPER: dict[str, tuple[int, Callable[[int], int], tuple[int, ...]]] = {
     "paper's batch": (50, lambda n: n * n // 10, (100, 300, 500, 700, 900, 1100)),
 }
 HUB_NODES = 304_031
-
-
-# In README.md.
-SHOWN = {
-    "dense batch": 1000,
-    "sparse batch": 1000,
-    "large graph": 100_000,
-    common.HUBS: HUB_NODES,
-    "paper's batch": 1100,
-}
+README_NODES = 400_000  # README.md shows the largest graphs of each kind up to here
 
 
 def inputs(kind: str, num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,7 +72,8 @@ def validate(kind: str, num_nodes: int, device: torch.device) -> bool:
 
 def measure(
     method: Method, kind: str, num_nodes: int, device: torch.device, backward: bool, threads: int
-) -> common.Timing:
+) -> list[float]:
+    """Seconds of some calls after a warm-up, or of the first where that takes a second."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     x, edge_index, batch = inputs(kind, num_nodes, device)
@@ -94,37 +87,61 @@ def measure(
             with torch.no_grad():
                 pool(x, edge_index, batch)
 
-    return common.timed({method.name: step}, device)[method.name]
+    return common.repeated({method.name: step}, device, seconds=0.5)[method.name]
 
 
-def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
-    limits = common.limits(options)
+PATIENCE = 10.0  # seconds; a method that takes longer is measured once
+
+
+def measure_size(
+    methods: list[Method], kind: str, num_nodes: int, options: argparse.Namespace, device: torch.device
+) -> Iterator[dict[str, Any]]:
+    """A result a method, all at one size."""
+    runs: dict[str, list[float]] = {method.name: [] for method in methods}
+    failed: dict[str, str] = {}
+    for turn in range(1 if options.quick else options.rounds):
+        for method in methods:
+            if method.name in failed or (turn and max(runs[method.name]) > PATIENCE):
+                continue
+            arguments = (method, kind, num_nodes, device, options.backward, options.threads)
+            times = common.isolated(measure, *arguments, **common.limits(options))
+            if isinstance(times, str):
+                failed[method.name] = times
+            else:
+                runs[method.name] += times
+    for name, times in runs.items():
+        point = {"kind": kind, "method": name, "num_nodes": num_nodes}
+        if name in failed:
+            yield point | {"seconds": failed[name]}
+        else:
+            timing = common.summary(times)
+            yield point | {"seconds": timing.median, "low": timing.low, "high": timing.high}
+
+
+def run(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
     kinds = {kind: sizes for kind, (_, _, sizes) in (PAPER if options.paper else KINDS).items()}
     if not options.quick and not options.paper and common.hub_file():
         kinds[common.HUBS] = (HUB_NODES,)
     for kind, sizes in kinds.items():
-        same = common.isolated(validate, kind, sizes[0], device, **{**limits, "seconds": 60})
+        limits = {**common.limits(options), "seconds": 60}
+        same = common.isolated(validate, kind, sizes[0], device, **limits)
         assert same is True, f"{kind}: the layer's clusters are not the reference's ({same})"
-    measured = available()
-    points = []
-    for kind, sizes in kinds.items():
-        points += [(kind, method, sizes[:1] if options.quick else sizes) for method in measured]
-    results = []
-    for kind, method, sizes in (progress := tqdm(points, desc="time")):
-        for num_nodes in sizes:
-            progress.set_postfix_str(f"{kind}, {method.name}, {num_nodes:,} nodes")
-            if num_nodes > method.largest:
-                break
-            arguments = (method, kind, num_nodes, device, options.backward, options.threads)
-            timing = common.isolated(measure, *arguments, **limits)
-            failed = isinstance(timing, str)
-            figures = {} if failed else {"low": timing.low, "high": timing.high}
-            median = timing if failed else timing.median
-            results.append(
-                {"kind": kind, "method": method.name, "num_nodes": num_nodes, "seconds": median, **figures}
-            )
-            if failed:
-                break
+    points = [
+        (kind, num_nodes)
+        for kind, sizes in kinds.items()
+        for num_nodes in (sizes[:1] if options.quick else sizes)
+        if num_nodes <= options.largest
+    ]
+    methods, results, failed = available(), [], set()
+    for kind, num_nodes in (progress := tqdm(points, desc="time")):
+        progress.set_postfix_str(f"{kind}, {num_nodes:,} nodes")
+        able = [
+            method for method in methods if num_nodes <= method.largest and (kind, method.name) not in failed
+        ]
+        for result in measure_size(able, kind, num_nodes, options, device):
+            results.append(result)
+            if isinstance(result["seconds"], str):
+                failed.add((kind, result["method"]))
     return results
 
 
@@ -152,13 +169,16 @@ def report(content: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def beside(content: dict[str, Any]) -> dict[str, dict[str, str]]:
+MEASURE = "Time"
+
+
+def beside(content: dict[str, Any]) -> dict[str, dict[str, float | str]]:
     """What README.md shows of each peer: a column a kind of input."""
     columns = {}
-    for kind, size in SHOWN.items():
+    for kind in kinds_of(content):
         part = [result for result in content["results"] if result["kind"] == kind]
-        if cells := common.beside(part, "seconds", size):
-            columns[f"time, {content['step']}, {kind}, n = {size:,}"] = cells
+        size = max(result["num_nodes"] for result in part if result["num_nodes"] <= README_NODES)
+        columns[f"{content['step']}, {kind}, n = {size:,}"] = common.beside(part, "seconds", size)
     return columns
 
 
@@ -180,11 +200,14 @@ def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--backward", action="store_true", help="forward and backward")
     parser.add_argument("--paper", action="store_true", help="the batches of the paper instead of ours")
+    parser.add_argument("--largest", type=int, default=1_000_000, help="most nodes of a graph")
+    parser.add_argument("--rounds", type=int, default=3, help="how often the methods take turns (quick: 1)")
     common.add_limits(parser)
     options = parser.parse_args()
     device = common.prepare(options)
     step = "forward and backward" if options.backward else "forward"
-    content = {"channels": CHANNELS, "step": step, "results": run(options, device)}
+    limits = common.stated_limits(options)
+    content = {"channels": CHANNELS, "step": step, "limits": limits, "results": run(options, device)}
     print("\n" + report(content))
     stem = ("speed_paper" if options.paper else "speed") + ("_backward" if options.backward else "_forward")
     path = options.output / f"{stem}_{device.type}.json"

@@ -158,8 +158,16 @@ def sleep(patched, seconds):
 CUDA_LIMITS = {"memory_bytes": 10 << 30, "seconds": 60, "device": torch.device("cuda")}
 
 
+@pytest.mark.skipif(torch.version.cuda is None, reason=f"torch {torch.__version__} is a build without CUDA")
+def test_a_fork_of_a_process_that_asked_for_cuda_may_not_use_it(common):
+    # Why points on CUDA are spawned; no GPU is needed to see it.
+    torch.cuda.is_available()
+    assert common.isolated(torch.cuda._is_in_bad_fork, memory_bytes=8 << 30, seconds=60) is True
+
+
 def test_on_cuda_a_point_is_spawned_and_limited_by_the_allocator(common, monkeypatch):
     monkeypatch.setitem(globals(), "benchmarks_parent", True)
+    torch.cuda.is_available()  # what every benchmark asks first; a fork could not use CUDA any more
     facts = common.isolated(facts_of_this_process, PatchedCuda(), **CUDA_LIMITS)
     assert facts["pid"] != os.getpid()
     assert facts["start"] == "spawn"
@@ -338,6 +346,10 @@ def test_the_operators_are_right_around_hubs(common):
     edge_index, scores = common.hub_graph(HUBS)
     num_nodes = int(edge_index.max()) + 1
     assert num_nodes == speed.HUB_NODES
+    (_, hubs, _, _), (_, random, _, _) = common.hubs_and_random()
+    assert torch.equal(hubs, edge_index)
+    assert random.shape == edge_index.shape
+    assert int(random[0].bincount().max()) < 100
     assert int(edge_index[0].bincount().max()) == 88_858
     parse.Case(edge_index, scores, num_nodes, CPU).validate()
     coarsen.Case(edge_index, scores, num_nodes, CPU).validate()
@@ -497,25 +509,100 @@ def test_tables_name_who_is_faster_and_who_slower(common):
         }.items()
     ]
     assert common.better_and_worse(results, "seconds", "Faster", "Slower") == (
-        "- n = 10. Faster than ParsePooling: TopKPooling 4 times. "
-        "Slower: EdgePooling 10 times, DiffPool out of memory."
+        "- n = 10. Faster than ParsePooling: TopKPooling 4.00 times. "
+        "Slower: EdgePooling 10.0 times, DiffPool out of memory."
     )
-    assert common.beside(results, "seconds", 10) == {
-        "TopKPooling": "**4**",
-        "EdgePooling": "0.1",
-        "DiffPool": common.OUT_OF_MEMORY,
-    }
+    beside = common.beside(results, "seconds", 10)
+    assert beside == {"TopKPooling": 4.0, "EdgePooling": 0.1, "DiffPool": common.OUT_OF_MEMORY}
     assert common.beside(results, "seconds", 100) == {}
 
+    import report
 
-def test_the_readme_has_a_row_for_every_peer(common):
+    assert [report.cell(ratio) for ratio in beside.values()] == ["**4.00**", "0.100", common.OUT_OF_MEMORY]
+    columns = {"a": beside, "b": {"TopKPooling": 12.0, "EdgePooling": 1.5, "DiffPool": 0.9}}
+    assert report.better(columns) == "TopKPooling up to 12.0 times, EdgePooling up to 1.50 times"
+    assert report.better({"a": {"EdgePooling": 0.1}}) == "none"
+
+
+def test_the_readme_names_every_peer_and_those_that_are_better(common):
     import report
 
     text = report.README.read_text()
     for each in report.saved(("cpu",)):
-        if hasattr(each.section.module, "beside"):
-            for name in {r["method"] for r in each.content["results"]} - set(common.NOT_PEERS):
+        if not hasattr(each.section.module, "beside"):
+            continue
+        for cells in each.section.module.beside(each.content).values():
+            for name, ratio in cells.items():
                 assert f"\n| {name} | " in text
+                if not isinstance(ratio, str) and ratio > 1:
+                    assert f"{name} up to " in text
+
+
+def test_the_layers_report_names_who_is_faster(common):
+    import layer
+
+    seconds = {"bare products": 1.0, "ParsePooling": 2.0, "TopKPooling": 0.5, "SAGPooling": 4.0}
+    result = {"num_nodes": 10, "seconds": seconds, "parts": {"score": 1.0}}
+    content = {"results": [{"kind": layer.DENSE, **result}, {"kind": common.HUBS, **result}]}
+    words = "- n = 10. Faster than ParsePooling: TopKPooling 4.00 times. Slower: SAGPooling 2.00 times."
+    assert layer.report(content).count(words) == 2
+
+
+def test_methods_take_turns_in_rounds(common, monkeypatch):
+    import methods
+    import speed
+
+    order = []
+
+    def isolated(measure, method, *arguments, **limits):
+        order.append(method.name)
+        if method.name == "EdgePooling":
+            return common.OUT_OF_TIME
+        return [20.0] if method.name == "ASAPooling" else [0.1 * len(order), 0.3]
+
+    monkeypatch.setattr(common, "isolated", isolated)
+    chosen = [methods.named(name) for name in ("ParsePooling", "EdgePooling", "ASAPooling", "TopKPooling")]
+    limits = {"memory_limit": 1, "time_limit": 1.0, "device": "cpu"}
+    options = SimpleNamespace(quick=False, rounds=3, backward=False, threads=1, **limits)
+    results = list(speed.measure_size(chosen, "dense batch", 100, options, CPU))
+    # What failed, or takes long, is not measured again.
+    turns = ["ParsePooling", "TopKPooling"]
+    assert order == ["ParsePooling", "EdgePooling", "ASAPooling", "TopKPooling", *turns, *turns]
+    figures = {result["method"]: result["seconds"] for result in results}
+    assert figures["EdgePooling"] == common.OUT_OF_TIME
+    assert figures["ASAPooling"] == 20.0
+    assert figures["ParsePooling"] == pytest.approx(0.3)  # of 0.1, 0.3, 0.5, 0.3, 0.7, 0.3
+    assert all(result["kind"] == "dense batch" for result in results)
+
+
+def test_processor_time_is_not_disturbed_by_waiting(common, monkeypatch):
+    monkeypatch.setattr(common, "clock", common.clock)
+    options = common.arguments("").parse_args(["--processor-time", "--threads", "2"])
+    threads = torch.get_num_threads()
+    try:
+        common.prepare(options)
+        assert torch.get_num_threads() == options.threads == 1
+        assert common.machine(CPU)["clock"] == "processor time"
+    finally:
+        torch.set_num_threads(threads)
+    assert common.elapsed(lambda: time.sleep(0.2), CPU) < 0.1
+    assert common.how(common.machine(CPU)).endswith(", processor time")
+    monkeypatch.setattr(common, "clock", common.WALL)
+    assert common.elapsed(lambda: time.sleep(0.2), CPU) >= 0.2
+
+
+def test_pages_say_how_figures_were_measured(common, tmp_path, monkeypatch):
+    import report
+
+    monkeypatch.setattr(sys, "argv", ["/somewhere/speed.py", "--processor-time", "--largest", "100"])
+    limits = {"memory_gib": 12, "seconds": 60.0}
+    content = common.save(tmp_path / "result.json", CPU, limits=limits, results=[])
+    assert json.loads((tmp_path / "result.json").read_text()) == content
+    assert content["command"] == "speed.py --processor-time --largest 100"
+    content["machine"] |= {"threads": 1, "clock": common.PROCESSOR}
+    line = report.machine_line(content)
+    assert ", 1 thread, processor time, torch " in line
+    assert line.endswith(" A point had 12 GiB and 60 seconds.")
 
 
 def test_no_benchmark_shadows_the_standard_library():
