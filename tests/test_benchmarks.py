@@ -230,7 +230,9 @@ def test_cuda_runs_up_to_the_first_cuda_tensor(script, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert "limited to 0.3" in done.stdout
-    assert "error: AssertionError: Torch not compiled with CUDA enabled" in done.stderr, done.stderr
+    # What the first tensor says: builds without CUDA, builds with it.
+    without, no_card = "AssertionError: Torch not compiled with CUDA enabled", "Found no NVIDIA driver"
+    assert f"error: {without if torch.version.cuda is None else no_card}" in done.stderr, done.stderr
     assert "Cannot re-initialize CUDA" not in done.stderr
 
 
