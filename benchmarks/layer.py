@@ -74,7 +74,7 @@ def measure(kind: str, num_nodes: int, edge_index: Tensor, batch: Tensor) -> dic
     pairs, slot = ops.undirected(edge_index, n)
     rows = torch.randn(pairs.size(1), CHANNELS, device=device)
     hidden, logits = torch.empty_like(rows), rows.new_empty(rows.size(0), 1)
-    scores = ops.lift(pool.select.scorer.score_pairs(x, pairs), slot)
+    scores = pool.select.scorer(x, edge_index)
     cluster = ops.parse(edge_index, scores, n)
     num_clusters = ops.coarsen(edge_index, cluster).representative.numel()
     kinds = (EdgePooling, ASAPooling, SAGPooling, TopKPooling)
@@ -97,7 +97,7 @@ def measure(kind: str, num_nodes: int, edge_index: Tensor, batch: Tensor) -> dic
         layers["Algorithm 1"] = lambda: reference.algorithm1(edge_index, scores, n)
     parts = {
         "undirected": lambda: ops.undirected(edge_index, n),
-        "score": lambda: pool.select.scorer.score_pairs(x, pairs),
+        "score": lambda: pool.select.scorer(x, pairs, directed=True),
         "lift": lambda: ops.lift(scores, slot),
         "parse": lambda: ops.parse(edge_index, scores, n),
         "coarsen": lambda: ops.coarsen(edge_index, cluster),

@@ -132,7 +132,7 @@ class Method:
             except ImportError as error:
                 return (
                     f"{self.name} is left out: {error}. "
-                    "`pip install --no-build-isolation 'gpn_ops[bench-peers]'` brings it."
+                    "`pip install --no-build-isolation -e '.[bench-peers]'` in the root of the checkout brings it."
                 )
         return ""
 

@@ -253,7 +253,7 @@ def test_a_peer_that_is_not_there_is_named(common, capsys, monkeypatch):
     said = capsys.readouterr().err
     for method in methods.METHODS:
         assert (f"!! {method.name} is left out: " in said) == bool(method.needs)
-    assert "gpn_ops[bench-peers]" in said
+    assert "'.[bench-peers]'" in said
 
 
 NVIDIA_SMI = """#!/bin/sh

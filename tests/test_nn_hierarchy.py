@@ -256,8 +256,8 @@ def test_gnn_of_a_users_own(device):
 @pytest.mark.parametrize(
     ("batch", "batch_size", "message"),
     [
-        (torch.zeros(3, dtype=torch.int64), None, "batch: expected shape [4], got [3]"),
-        (torch.zeros(5, dtype=torch.int64), None, "batch: expected shape [4], got [5]"),
+        (torch.zeros(3, dtype=torch.int64), None, "batch: expected shape [num_nodes] = [4], got [3]"),
+        (torch.zeros(5, dtype=torch.int64), None, "batch: expected shape [num_nodes] = [4], got [5]"),
         (torch.zeros(4), None, "batch: expected an int64 tensor, got float32"),
         (torch.zeros(4, dtype=torch.int32), None, "batch: expected an int64 tensor, got int32"),
         (torch.tensor([0, 0, -1, 1]), None, "batch: expected non-negative numbers of graphs, got -1"),
@@ -269,7 +269,7 @@ def test_bad_batch(device, edges, batch, batch_size, message):
     edge_index = torch.tensor(edges, dtype=torch.int64, device=device)
     x = torch.ones(4, CHANNELS, device=device)
     batch = None if batch is None else batch.to(device)
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(RuntimeError, match=re.escape(message)):
         hierarchy(device)(x, edge_index, batch=batch, batch_size=batch_size)
 
 

@@ -1,6 +1,7 @@
 """ParsePooling, SelectParse and ConnectClusters: the formulas of the paper, and what each option changes."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -144,6 +145,7 @@ def test_select_and_connect_are_those_of_pyg(device):
     assert isinstance(pool.select, Select)
     assert isinstance(pool.connect, Connect)
     batch = torch.arange(2, device=device).repeat_interleave(10)
+    edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
     out = pool(x, edge_index, batch=batch)
 
     selected = pool.select(x, edge_index)
@@ -228,9 +230,9 @@ def test_dropped_edges_are_gone_from_everything(device, self_loops):
     edge_attr = torch.arange(edge_index.size(1), device=device, dtype=torch.float64)
     pool = layer(device, drop_edge=0.5, self_loops=self_loops)
     torch.manual_seed(3)
-    parsed = pool.select.parse(x, edge_index, 0.5)
+    parsed = pool.select(x, edge_index, drop_edge=0.5, record=True)
     torch.manual_seed(3)
-    out = pool.pool(x, edge_index, edge_attr)
+    out = pool(x, edge_index, edge_attr, record=True)
 
     # Whole undirected edges, self-loops included, about half of them.
     took_part = undirected_set(parsed.edge_index)
@@ -247,7 +249,7 @@ def test_dropped_edges_are_gone_from_everything(device, self_loops):
     scores = naive.edge_scores(pool.select.scorer, x, parsed.edge_index)
     assert torch.equal(out.cluster, reference.algorithm1(parsed.edge_index, scores, 30))
     expected = reference.mask(parsed.edge_index, scores, out.cluster, out.x.size(0))
-    torch.testing.assert_close(out.mask, expected.mask)
+    torch.testing.assert_close(out.score, expected.mask)
     assert torch.equal(out.inner_edges, expected.count)
     coarse = reference.coarsen(edge_index[:, parsed.kept], out.cluster, edge_attr[parsed.kept])
     assert torch.equal(out.edge_index, coarse.edge_index)
@@ -272,7 +274,7 @@ def test_directed_scores_differ_by_dropout_and_in_training_only(device, recomput
         pool = layer(
             device, scorer_layers=2, dropout=dropout, directed_scores=directed, recompute=recompute
         ).train(training)
-        parsed = pool.select.parse(x, edge_index.to(torch.int32))
+        parsed = pool.select(x, edge_index.to(torch.int32), record=True)
         assert torch.equal(parsed.cluster, gpn_ops.parse(edge_index, parsed.scores, 30))
         return parsed.scores
 
@@ -317,7 +319,7 @@ def test_self_loops_compete_and_count(device):
     edge_index = torch.cat([loop, edge_index], dim=1)  # one node has its self-loop already
     x = features(20, device=device)
     pool = layer(device, self_loops=True)
-    out = pool.pool(x, edge_index)
+    out = pool(x, edge_index, record=True)
 
     node = torch.arange(20, device=device)
     others = node[node != 3]
@@ -326,7 +328,7 @@ def test_self_loops_compete_and_count(device):
     assert torch.equal(out.cluster, reference.algorithm1(competing, scores, 20))
     assert not torch.equal(out.cluster, reference.algorithm1(edge_index, scores[: edge_index.size(1)], 20))
     expected = reference.mask(competing, scores, out.cluster, out.x.size(0))
-    torch.testing.assert_close(out.mask, expected.mask)
+    torch.testing.assert_close(out.score, expected.mask)
     assert torch.equal(out.inner_edges, expected.count)
     assert bool((out.edge_index[0] != out.edge_index[1]).all())
 
@@ -484,10 +486,10 @@ def test_arguments_of_other_poolings_are_refused_by_name():
             {"multiset": "median"},
             "multiset: expected 'deepsets', 'sum', 'mean', 'max' or a module, got 'median'",
         ),
-        ({"edge_reduce": "median"}, "reduce: expected 'sum', 'mean' or 'max', got 'median'"),
+        ({"multiset_layers": 0}, "^multiset_layers: expected at least 1, got 0"),
         ({"drop_edge": 2.0}, "drop_edge: expected a probability, got 2.0"),
         ({"dropout": -1.0}, "dropout: expected a probability, got -1.0"),
-        ({"scorer_layers": 0}, "num_layers: expected at least 1, got 0"),
+        ({"scorer_layers": 0}, "^scorer_layers: expected at least 1, got 0"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -496,22 +498,30 @@ def test_bad_settings(kwargs, message):
         ParsePooling(CHANNELS, **kwargs)
 
 
+@pytest.mark.parametrize(("name", "make"), [("reduce", ConnectClusters), ("edge_reduce", layer)])
+def test_unknown_reduction(name, make):
+    """The error of the operators, under the name that the caller wrote."""
+    with pytest.raises(RuntimeError, match=f"^{name}: expected 'sum', 'mean' or 'max', got 'median'"):
+        make(**{name: "median"})
+
+
 @pytest.mark.parametrize(
-    ("replaced", "message"),
+    ("replaced", "expected"),
     [
-        ({"x": torch.zeros(4, 5)}, r"x: expected shape \[num_nodes, 6\], got \[4, 5\]"),
-        ({"x": torch.zeros(4)}, r"x: expected shape \[num_nodes, 6\], got \[4\]"),
-        ({"attn": torch.zeros(4, 5)}, r"attn: expected shape \[num_nodes, 6\], got \[4, 5\]"),
-        ({"attn": torch.zeros(3, 6)}, "attn: expected 4 nodes as in x, got 3"),
-        ({"batch": torch.zeros(3, dtype=torch.int64)}, r"batch: expected shape \[4\], got \[3\]"),
-        ({"edge_attr": torch.zeros(3)}, "edge_attr: expected one row for each of 8 edges, got 3"),
+        ({"x": torch.zeros(4, 5)}, "shape [num_nodes, in_channels] = [num_nodes, 6], got [4, 5]"),
+        ({"x": torch.zeros(4)}, "shape [num_nodes, in_channels] = [num_nodes, 6], got [4]"),
+        ({"attn": torch.zeros(4, 5)}, "shape [num_nodes, in_channels] = [4, 6], got [4, 5]"),
+        ({"attn": torch.zeros(3, 6)}, "shape [num_nodes, in_channels] = [4, 6], got [3, 6]"),
+        ({"batch": torch.zeros(3, dtype=torch.int64)}, "shape [num_nodes] = [4], got [3]"),
+        ({"edge_attr": torch.zeros(3)}, "shape [num_edges, ...] = [8, ...], got [3]"),
+        ({"edge_index": graphs.ring(4)[0]}, "shape [2, num_edges], got [8]"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_bad_arguments(replaced, message):
+def test_bad_arguments(replaced, expected):
     arguments = {"x": torch.zeros(4, 6), "edge_index": graphs.ring(4), **replaced}
-    with pytest.raises(ValueError, match=message):
-        ParsePooling(CHANNELS)(**arguments)
+    with pytest.raises(RuntimeError, match=re.escape(f"{next(iter(replaced))}: expected {expected}")):
+        ParsePooling(CHANNELS, self_loops=True)(**arguments)
 
 
 def test_node_ids_out_of_range_are_refused():

@@ -10,8 +10,8 @@ pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric"
 import graphs
 import naive
 
-from gpn_ops.nn import EdgeScorer, _tiles
-from gpn_ops.nn.scorer import edge_logits
+from gpn_ops.nn import EdgeScorer
+from gpn_ops.ops import edge_logits, tiles
 
 LAYERS = (1, 2, 3)
 
@@ -19,7 +19,7 @@ LAYERS = (1, 2, 3)
 @pytest.fixture
 def small_tiles(monkeypatch):
     """16 rows a tile, so that small graphs have several, the last one not full."""
-    monkeypatch.setattr(_tiles, "TILE_BYTES", 1)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1)
 
 
 def example(device, num_nodes=25, num_edges=40, channels=6, dtype=torch.float64):
@@ -103,14 +103,14 @@ def test_dropout_follows_torch_seed_and_differs_between_tiles(device, recompute)
 
     def scores(seed):
         torch.manual_seed(seed)
-        return scorer.score_pairs(h, pairs)
+        return scorer(h, pairs, directed=True)
 
     assert torch.equal(scores(1), scores(1))
     assert not torch.equal(scores(1), scores(2))
     first, second = scores(1)[:16], scores(1)[16:32]
     assert not torch.equal(first, second)
     scorer.eval()
-    assert scorer.score_pairs(h, pairs).unique().numel() == 1
+    assert scorer(h, pairs, directed=True).unique().numel() == 1
 
 
 @pytest.mark.parametrize("num_layers", LAYERS)

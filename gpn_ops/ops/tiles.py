@@ -6,13 +6,11 @@ its own.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-from .dropout import kept, scale_of_kept
 
 # Large enough that a matrix product is worth its call, small enough that the few buffers of a tile stay in
 # the cache and are little beside the features of a graph of 10,000 nodes.
@@ -45,6 +43,31 @@ def matmul_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
     return x.dtype
 
 
+# ------------------------------------------------------------------------------------------------------------
+# Dropout with cheap random numbers
+# ------------------------------------------------------------------------------------------------------------
+
+_LANE = 2**16
+
+
+def kept(x: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
+    """What dropout multiplies ``x`` by: 0, or :func:`scale_of_kept`."""
+    if x.device.type != "cpu":
+        return torch.empty_like(x).bernoulli_(1 - p, generator=generator).mul_(scale_of_kept(x, p))
+    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    lanes = words.view(torch.int16)[: x.numel()].view(x.shape)
+    dropped = round(p * _LANE)
+    if dropped == _LANE:  # The threshold would be no int16.
+        return torch.zeros_like(x)
+    return (lanes >= dropped - _LANE // 2).to(x.dtype).mul_(scale_of_kept(x, p))
+
+
+def scale_of_kept(x: Tensor, p: float) -> float:
+    """What dropout multiplies by what it keeps, so that the mean stays."""
+    dropped = p if x.device.type != "cpu" else round(p * _LANE) / _LANE
+    return 0.0 if dropped == 1 else 1 / (1 - dropped)
+
+
 class TileDropout:
     """Dropout that a tile can repeat: the same tile number gives the same draws."""
 
@@ -74,6 +97,13 @@ def draw_seed(p: float, training: bool) -> Tensor | None:
     Always on the CPU, so that reading it waits for no device.
     """
     return torch.randint(2**62, (), device="cpu") if training and p > 0 else None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Layers
+# ------------------------------------------------------------------------------------------------------------
+
+LAYER_NORM_EPS = 1e-5
 
 
 class Linear:
@@ -113,12 +143,12 @@ class Normalised(NamedTuple):
 class LayerNorm:
     """Layer normalisation over the channels."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, wide: torch.dtype, eps: float = 1e-5) -> None:
-        self.weight, self.bias, self.eps = weight.to(wide), bias.to(wide), eps
+    def __init__(self, weight: Tensor, bias: Tensor, wide: torch.dtype) -> None:
+        self.weight, self.bias = weight.to(wide), bias.to(wide)
         self.shape = list(weight.shape)
 
     def forward(self, z: Tensor) -> Normalised:
-        return Normalised(*torch.native_layer_norm(z, self.shape, self.weight, self.bias, self.eps))
+        return Normalised(*torch.native_layer_norm(z, self.shape, self.weight, self.bias, LAYER_NORM_EPS))
 
     def start_backward(self) -> list[Tensor]:
         self.grad_weight, self.grad_bias = torch.zeros_like(self.weight), torch.zeros_like(self.bias)
@@ -240,10 +270,11 @@ class Residual:
         return self.hidden.backward(self.linear.backward(grad_total, z)).add_(grad_total)
 
 
-def weight_and_bias(module: Any) -> list[Tensor]:
-    """The parameters of a Linear or LayerNorm module, in the order that this file takes them."""
-    return [module.weight, module.bias]
-
-
 def like_parameters(grads: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
     return [grad.to(parameter.dtype) for grad, parameter in zip(grads, parameters, strict=True)]
+
+
+def product_flops(num_rows: int, parameters: list[torch.Size]) -> int:
+    """What FlopCounterMode is to count for an MLP: its matrix products, as torch counts them, from the shapes
+    of its parameters."""
+    return 2 * num_rows * sum(shape.numel() for shape in parameters if len(shape) == 2)
