@@ -132,7 +132,8 @@ class Method:
             except ImportError as error:
                 return (
                     f"{self.name} is left out: {error}. "
-                    "`pip install --no-build-isolation -e '.[bench-peers]'` in the root of the checkout brings it."
+                    "In the root of the checkout, install gpn_ops with its extra 'bench-peers': "
+                    "pip install --no-build-isolation -e '.[bench-peers]'"
                 )
         return ""
 
