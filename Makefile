@@ -189,8 +189,16 @@ test-torch-latest: wheel .venv-torch-$(TORCH_LATEST)/.ready
 
 # ------------------------------------------------------------------------------------------- the rest
 
-bench: build
-	@for benchmark in "parse.py --instructions" coarsen.py layer.py memory.py "memory.py --backward" time.py; do \
+# Peers from other libraries, one of them built from source: minutes, once.
+.venv/.peers: .venv/.ready
+	@echo "== environment: peers for the benchmarks"
+	@PATH=$(abspath $(BIN)):$$PATH $(PIP) install --no-build-isolation --editable '.[bench-peers]'
+	@touch $@
+
+bench: build .venv/.peers
+	@for benchmark in "parse.py --instructions" "parse.py --hubs" coarsen.py "coarsen.py --hubs" \
+	    layer.py "layer.py --hubs" memory.py "memory.py --backward" \
+	    speed.py "speed.py --backward" "speed.py --paper"; do \
 	    echo "== benchmark: $$benchmark"; \
 	    PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/$$benchmark || exit 1; \
 	done
