@@ -1,7 +1,7 @@
 """What our operators cost on a GPU, counted while their CUDA kernels run on the CPU (tests/cpp/emulation).
 
     python benchmarks/emulated.py                                       # 256 molecules
-    python benchmarks/emulated.py --graphs 10 --nodes 1000 --pairs 100000 --channels 8 --operators parse coarsen
+    python benchmarks/emulated.py --graphs 10 --nodes 1000 --pairs 100000 --channels 8 --operators parse
 
 prints one JSON object: the workload, and in ``calls`` every operator once. In a program::
 
@@ -34,9 +34,9 @@ Every call has these keys, and each of its ``kernels`` has those marked with a s
 ``memory``
     Bytes that the call holds at most, results and scratch, in torch's blocks of 512.
 
-For CUB, whose kernels do not run here, launches are those of its source and bytes the least that they can move:
-``tests/cpp/emulation/cub/launches.h``; its chains and loops are 0. The results are compared with those of the CPU before
-anything is returned.
+For CUB, whose kernels do not run here, launches are those of its source and bytes the least that they can
+move: ``tests/cpp/emulation/cub/launches.h``; its chains and loops are 0. The results are compared with those
+of the CPU before anything is returned.
 """
 
 import argparse
@@ -87,7 +87,9 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         arguments = {}
         for position, argument in enumerate(func._schema.arguments):
-            given = args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
+            given = (
+                args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
+            )
             arguments[argument.name] = copy_of(given) if isinstance(given, Tensor) else given
         returned = func(*args, **kwargs)
         if returned is None:
@@ -154,7 +156,11 @@ def compare(call: Call, shapes: list[list[int]], file: Any) -> None:
         result = torch.frombuffer(data, dtype=expected.dtype) if data else expected.new_empty(0)
         loose = {"rtol": 2e-2, "atol": 2e-2} if expected.element_size() == 2 else {}
         torch.testing.assert_close(
-            result.view(expected.shape), expected, equal_nan=True, msg=lambda m: f"{call.operator}: {m}", **loose
+            result.view(expected.shape),
+            expected,
+            equal_nan=True,
+            msg=lambda m: f"{call.operator}: {m}",
+            **loose,
         )
 
 
@@ -205,7 +211,9 @@ class Workload(NamedTuple):
     def edge_index(self) -> Tensor:
         """Sorted by row, as PyG has it."""
         if not 0 <= self.pairs <= self.nodes * (self.nodes - 1) // 2:
-            raise ValueError(f"pairs: expected at most {self.nodes * (self.nodes - 1) // 2}, got {self.pairs}")
+            raise ValueError(
+                f"pairs: expected at most {self.nodes * (self.nodes - 1) // 2}, got {self.pairs}"
+            )
         ends = []
         for graph in range(self.graphs):
             found = torch.empty(0, dtype=torch.long)
