@@ -23,7 +23,7 @@ LINKED = ("benchmarks", "csrc", "docs", "pyproject.toml", "README.md")
 
 # Which test file is about which source file.
 TEST_FILES = {
-    "gpn_ops/_keys.py": "tests/test_chunks.py",
+    "gpn_ops/keys.py": "tests/test_chunks.py",
     "gpn_ops/checks.py": "tests/test_chunks.py",
     "gpn_ops/chunks.py": "tests/test_chunks.py",
     "gpn_ops/distributed.py": "tests/test_distributed.py",
@@ -127,7 +127,7 @@ MUTANTS = [
     # ------------------------------------------------------------------------------- chunks and processes
     Mutant(
         "zeros-differ-in-chunks",
-        "gpn_ops/_keys.py",
+        "gpn_ops/keys.py",
         "torch.where(bits < 0, -magnitude, magnitude)",
         "torch.where(bits < 0, ~magnitude, magnitude)",
         "test_named_graphs",
