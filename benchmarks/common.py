@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,13 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces ev
 
 import torch
 from torch import Tensor
+
+for _module in ("matplotlib", "scipy", "torch_geometric", "tqdm"):
+    if find_spec(_module) is None:
+        raise ImportError(
+            f"benchmarks need {_module}. In the root of the checkout, install gpn_ops with its extra "
+            "'bench': pip install --no-build-isolation -e '.[bench]'"
+        )
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -123,6 +123,21 @@ def test_half_precision(device, dtype, recompute):
     assert {p.grad.dtype for p in half.parameters()} == {dtype}
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_rows_in_half_precision_are_rounded_after_the_sum(device, dtype):
+    """Rows that cancel but for a bias far below their last bit: it is the sum."""
+    generator = torch.Generator().manual_seed(0)
+    half = torch.randn(2048, 6, generator=generator)
+    x = torch.stack([half, -half], dim=1).view(-1, 6).to(device, dtype)
+    bias = torch.full((6,), torch.finfo(dtype).eps / 8)
+    parameters = [torch.zeros(6, 6), torch.zeros(6), torch.ones(6), bias]
+    parameters = [parameter.to(device, dtype) for parameter in parameters]
+    cluster = torch.zeros(4096, dtype=torch.int64, device=device)
+    sums = torch.ops.gpn.residual_sum(x, cluster, 1, parameters, dtype, 0.0, None)
+    expected = torch.full((1, 6), 4096 * float(bias[0]), device=device)
+    torch.testing.assert_close(sums.float(), expected, rtol=torch.finfo(dtype).eps, atol=0)
+
+
 @pytest.mark.parametrize("recompute", [True, False])
 def test_autocast(device, recompute):
     x, cluster, num_clusters = example(device, dtype=torch.float32)

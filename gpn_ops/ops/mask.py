@@ -28,8 +28,8 @@ def mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int)
         y_c = \sum_{(i, j) \,:\, \mathrm{cluster}_i = \mathrm{cluster}_j = c} s_{ij}
 
     This is how scores get a gradient, as :func:`gpn_ops.parse` gives them none. Both directions of an edge
-    and self-loops count. Edges are added up in ascending order, so the bits are the same for any number of
-    threads.
+    and self-loops count. Edges are added up in an order of the cluster's own, as by :func:`gpn_ops.reduce`,
+    so the bits are the same for any number of threads.
 
     Args:
         edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order.

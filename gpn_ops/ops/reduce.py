@@ -28,8 +28,9 @@ def reduce(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -
     .. math::
         \mathbf{x}^{\prime}_c = \bigoplus_{i \,:\, \mathrm{cluster}_i = c} \mathbf{x}_i
 
-    Nodes are added up in ascending order, so the bits are the same for any number of threads. Half precision
-    is added up in float32 and rounded once.
+    Nodes are added up in an order of the cluster's own: ascending, on CUDA in pieces of 256. So the bits are
+    the same for any number of threads, and whatever other clusters there are. Half precision is added up in
+    float32 and rounded once.
 
     Args:
         x (torch.Tensor): A row per node, :math:`[n, \ldots]`: float32, float64, float16 or bfloat16.
@@ -56,9 +57,10 @@ def reduce(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -
 
 
 def accumulate_(out: Tensor, x: Tensor, cluster: Tensor) -> Tensor:
-    r"""``out[cluster[i]] += x[i]`` in ascending ``i``, in place and without a gradient.
+    r"""``out[cluster[i]] += x[i]``, in place and without a gradient.
 
-    A sum that is taken tile by tile with this function has the bits of one :func:`reduce` of all rows.
+    A sum that is taken tile by tile with this function has the bits of one :func:`reduce` of all rows on the
+    CPU; on CUDA it differs to rounding for clusters of more than 256 nodes, which are added up in pieces.
 
     Args:
         out (torch.Tensor): :math:`[c, \ldots]`, contiguous, of the dtype of ``x``; float32 where ``x`` is in

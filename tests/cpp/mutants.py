@@ -1,27 +1,24 @@
 """Planted bugs: proof that the C++ tests catch what they are there to catch.
 
-Every bug is a change of one exact text of one file. It is made in a copy of the sources, so the product
-itself never carries a bug; a text that no longer occurs exactly once is an error, so the table cannot fall
-behind the sources. For each bug the test that must notice it is built and run, and has to fail in the way
-that the table says. A bug that survives fails the run.
+For each bug (tests/planting.py) the test that must notice it is built and run, and has to fail in the way
+that the table says.
 
     python tests/cpp/mutants.py                # all
     python tests/cpp/mutants.py --quick        # the subset of .ci/run
     python tests/cpp/mutants.py hook-no-order  # some, by name
 """
 
-import argparse
+import functools
 import os
 import re
 import shutil
-import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from planting import ROOT, main, plant, run
+
 SCRATCH = ROOT / "build" / "mutants"
 CXX = os.environ.get("CXX", "c++")
 # As in a release build: checks that vanish with NDEBUG have to be missed by a test.
@@ -308,18 +305,69 @@ MUTANTS = [
     Mutant(
         "run-misses-its-last-item",
         "csrc/cuda/reduce.cuh",
-        "} while (i < runs.count && runs.owner[i] == owner);",
-        "} while (i + 1 < runs.count && runs.owner[i] == owner);",
+        "int64_t(runs.begin[owner + 1]) - begin}",
+        "int64_t(runs.begin[owner + 1]) - begin - (owner + 1 == runs.num_owners)}",
         POOLING,
         quick=True,
     ),
     Mutant(
-        "run-past-the-end",
+        "begin-of-the-owner-below",
         "csrc/cuda/reduce.cuh",
-        "} while (i < runs.count && runs.owner[i] == owner);",
-        "} while (runs.owner[i] == owner && i < runs.count);",
+        "int64_t(owner[middle]) < o",
+        "int64_t(owner[middle]) <= o",
+        POOLING,
+    ),
+    Mutant(
+        "last-begin-missing",
+        "csrc/cuda/reduce.cuh",
+        "o <= num_owners; o +=",
+        "o < num_owners; o +=",
         POOLING,
         "address",
+    ),
+    Mutant(
+        "piece-of-one-too-many",
+        "csrc/cuda/reduce.cuh",
+        "j + size < run.length ? j + size : run.length",
+        "j + size < run.length ? j + size + 1 : run.length",
+        POOLING,
+    ),
+    Mutant(
+        "piece-rounds-down",
+        "csrc/cuda/reduce.cuh",
+        "((first - run.begin + size - 1) >> levels.bits)",
+        "((first - run.begin) >> levels.bits)",
+        POOLING,
+    ),
+    Mutant(
+        "first-and-last-piece-meet",
+        "csrc/cuda/reduce.cuh",
+        "(2 * (run.begin + j) + (j == 0))",
+        "(2 * (run.begin + j))",
+        POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "pieces-counted-from-the-list",
+        "csrc/cuda/reduce.cuh",
+        "starts ? 0 : ((first - run.begin + size - 1) >> levels.bits) << levels.bits",
+        "starts ? 0 : first - run.begin",
+        POOLING,
+    ),
+    Mutant(
+        "piece-past-the-run",
+        "csrc/cuda/reduce.cuh",
+        "    if (j >= run.length) continue;\n",
+        "",
+        POOLING,
+        "address",
+    ),
+    Mutant(
+        "tile-of-weights-lost",
+        "csrc/cuda/pair_dot.cuh",
+        "begin + kPairTile < rows ? begin + kPairTile : rows",
+        "begin + kPairTile < rows ? begin + kPairTile - 1 : rows",
+        POOLING,
     ),
     Mutant(
         "mean-of-one-more",
@@ -344,10 +392,10 @@ MUTANTS = [
         "race",
     ),
     Mutant(
-        "gradient-to-every-maximum",
+        "gradient-to-the-last-maximum",
         "csrc/cuda/reduce.cuh",
-        "        break;\n",
-        "",
+        "return b < a ? b : a; }",
+        "return b > a ? b : a; }",
         POOLING,
     ),
     Mutant(
@@ -551,15 +599,6 @@ def compile_flags(mode: str) -> list[str]:
     return [*FLAGS, *([f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"] if sanitizer else [])]
 
 
-def run(command: list[str], timeout: float) -> tuple[int, str]:
-    """Exit status and output; running out of time counts as 124, as with timeout(1)."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return 124, "emulation: no end in time"
-    return done.returncode, done.stdout.decode(errors="replace")
-
-
 def build(sources: Path, test: str, mode: str, executable: Path) -> tuple[int, str]:
     cpp = sources / "tests" / "cpp"
     includes = [f"-I{directory}" for directory in (cpp / "emulation", sources / "csrc", cpp)]
@@ -567,6 +606,7 @@ def build(sources: Path, test: str, mode: str, executable: Path) -> tuple[int, s
     return run([*command, "-o", str(executable)], timeout=600)
 
 
+@functools.cache
 def without_randomised_addresses() -> list[str]:
     """ThreadSanitizer's fixed memory layout can collide with strong address randomisation."""
     setarch = shutil.which("setarch")
@@ -579,17 +619,7 @@ def copy_sources(to: Path) -> None:
     shutil.copytree(ROOT / "tests" / "cpp", to / "tests" / "cpp")
 
 
-def plant(mutant: Mutant, sources: Path) -> None:
-    file = sources / mutant.file
-    text = file.read_text()
-    for old, new in ((mutant.old, mutant.new), *mutant.more):
-        if text.count(old) != 1:
-            raise LookupError(f"{mutant.file} has this text {text.count(old)} times, expected once:\n{old}")
-        text = text.replace(old, new)
-    file.write_text(text)
-
-
-def outcome(mutant: Mutant, prefix: list[str]) -> str | None:
+def outcome(mutant: Mutant) -> str | None:
     """None if the bug was caught as it should be, else what happened instead."""
     sources = SCRATCH / mutant.name
     copy_sources(sources)
@@ -605,7 +635,7 @@ def outcome(mutant: Mutant, prefix: list[str]) -> str | None:
         return None if caught else "it compiles"
     if status != 0:
         return f"it does not compile:\n{output}"
-    status, output = run([*prefix, str(executable)], timeout=300)
+    status, output = run([*without_randomised_addresses(), str(executable)], timeout=300)
     if status == 0:
         return f"{mutant.test} passes"
     if not re.search(SIGNS[mutant.shows], output):
@@ -614,8 +644,12 @@ def outcome(mutant: Mutant, prefix: list[str]) -> str | None:
     return None
 
 
-def check_unplanted(modes: dict[str, set[str]], prefix: list[str]) -> str | None:
-    """Without a bug every test passes: else a failure would prove nothing."""
+def prepare(chosen: list[Mutant]) -> str | None:
+    """Builds what all share, and runs every test without a bug."""
+    modes: dict[str, set[str]] = {}
+    for mutant in chosen:
+        modes.setdefault("result" if mutant.shows == "compiler" else mutant.shows, set()).add(mutant.test)
+    SCRATCH.mkdir(parents=True, exist_ok=True)
     sources = SCRATCH / "unplanted"
     copy_sources(sources)
     for mode, tests in modes.items():
@@ -628,53 +662,12 @@ def check_unplanted(modes: dict[str, set[str]], prefix: list[str]) -> str | None
             executable = sources / f"{test}-{mode}"
             status, output = build(sources, test, mode, executable)
             if status == 0:
-                status, output = run([*prefix, str(executable)], timeout=600)
+                status, output = run([*without_randomised_addresses(), str(executable)], timeout=600)
             if status != 0:
                 return f"{test} ({mode}) fails without a planted bug:\n{output[-2000:]}"
     shutil.rmtree(sources)
     return None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Planted bugs that the C++ tests have to catch.")
-    parser.add_argument("names", nargs="*", help="only these")
-    parser.add_argument("--quick", action="store_true", help="only those marked as quick")
-    parser.add_argument("--verbose", action="store_true", help="also print what was caught")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    arguments = parser.parse_args()
-    names = [mutant.name for mutant in MUTANTS]
-    unknown = set(arguments.names) - set(names)
-    if unknown or len(set(names)) < len(names):
-        parser.error(f"no such bug: {', '.join(sorted(unknown))}" if unknown else "a name is used twice")
-    chosen = [
-        mutant
-        for mutant in MUTANTS
-        if (not arguments.names or mutant.name in arguments.names) and (mutant.quick or not arguments.quick)
-    ]
-
-    started = time.monotonic()
-    SCRATCH.mkdir(parents=True, exist_ok=True)
-    prefix = without_randomised_addresses()
-    modes: dict[str, set[str]] = {}
-    for mutant in chosen:
-        modes.setdefault("result" if mutant.shows == "compiler" else mutant.shows, set()).add(mutant.test)
-    if problem := check_unplanted(modes, prefix):
-        print(problem)
-        return 1
-
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        outcomes = pool.map(lambda mutant: outcome(mutant, prefix), chosen)
-        survivors = 0
-        for mutant, what in zip(chosen, outcomes, strict=True):
-            if what is not None:
-                survivors += 1
-                print(f"SURVIVED {mutant.name} ({mutant.file}): {what}", flush=True)
-            elif arguments.verbose:
-                print(f"caught {mutant.name} ({mutant.test}: {mutant.shows})", flush=True)
-    seconds = time.monotonic() - started
-    print(f"{len(chosen) - survivors} of {len(chosen)} planted bugs caught in {seconds:.0f} s")
-    return 1 if survivors else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("Planted bugs that the C++ tests have to catch.", MUTANTS, prepare, outcome))

@@ -23,8 +23,16 @@ using emulation::record;
 
 Launcher random_launcher(Random& random) {
   const int block_size = random.of<int>({32, 64, 96, 256, 256, 1024});
-  // Few blocks make the grid-stride loops iterate.
-  return {nullptr, block_size, random.of<int64_t>({1, 2, 3, cuda::kMaxBlocks})};
+  // Few blocks make the grid-stride loops iterate; short pieces make folds of several levels.
+  return {nullptr, block_size, random.of<int64_t>({1, 2, 3, cuda::kMaxBlocks}),
+          random.of<int>({Launcher().piece_bits, 1, 2, 3, 5})};
+}
+
+size_t piece_of(const Launcher& launch) { return size_t(1) << launch.piece_bits; }
+
+template <class T>
+std::vector<T> part(const std::vector<T>& all, int64_t begin, int64_t end) {
+  return {all.begin() + begin, all.begin() + end};
 }
 
 std::vector<int64_t> random_ids(Random& random, int64_t count, int64_t lowest, int64_t bound) {
@@ -202,18 +210,21 @@ void test_segments(Random& random) {
   const int64_t cells = num_clusters * width;
 
   std::vector<Sum<T>> sums(size_t(cells), 0);
-  plain_accumulate(cluster, x, width, sums);
+  plain_accumulate(cluster, x, width, sums, piece_of(launch));
   T* out = memory.array<T>(cells);
   cuda::reduce<Index>(launch, segments, device_x, Reduction::kSum, out, memory);
   CHECK(same_bits(out, rounded<T>(sums)));
 
-  // Two tiles give the bits of one.
   Sum<T>* tiled = memory.copy(std::vector<Sum<T>>(size_t(cells), 0));
   const int64_t cut = random.below(rows + 1);
   cuda::accumulate<Index>(launch, {segments.cluster, cut, width, num_clusters}, device_x, tiled, memory);
   cuda::accumulate<Index>(launch, {segments.cluster + cut, rows - cut, width, num_clusters},
                           device_x + cut * width, tiled, memory);
-  CHECK(same_bits(tiled, sums));
+  std::vector<Sum<T>> expected_tiled(size_t(cells), 0);
+  plain_accumulate(part(cluster, 0, cut), part(x, 0, cut * width), width, expected_tiled, piece_of(launch));
+  plain_accumulate(part(cluster, cut, rows), part(x, cut * width, rows * width), width, expected_tiled,
+                   piece_of(launch));
+  CHECK(same_bits(tiled, expected_tiled));
 
   cuda::reduce<Index>(launch, segments, device_x, Reduction::kMean, out, memory);
   for (size_t at = 0; at < sums.size(); ++at) {
@@ -261,7 +272,7 @@ void test_mask(Random& random) {
   int64_t* count = memory.array<int64_t>(num_clusters);
   cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, total, count,
                     memory);
-  const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters);
+  const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters, piece_of(launch));
   CHECK(same_bits(total, plain.total));
   CHECK(to_host(count, num_clusters) == plain.count);
 
@@ -282,7 +293,7 @@ void test_mask(Random& random) {
 template <class Index, class T>
 void test_pairs(Random& random) {
   const int64_t num_nodes = random.of<int64_t>({1, 4, 60}), width = random.of<int64_t>({1, 31, 33});
-  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, cuda::kPairTile + 5});
+  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, cuda::kPairTile + 5, 3 * cuda::kPairTile});
   const std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
   const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
   const Scratch memory(random());
@@ -316,7 +327,8 @@ void test_pairs(Random& random) {
 
   plain_both_ends(
       first, second, exact, width,
-      [&](int64_t p, int64_t k) { return Sum<T>(grad[size_t(p)]) * Sum<T>(weight[size_t(k)]); }, grad_exact);
+      [&](int64_t p, int64_t k) { return Sum<T>(grad[size_t(p)]) * Sum<T>(weight[size_t(k)]); }, grad_exact,
+      piece_of(launch));
   T* out_h = memory.array<T>(num_nodes * width);
   T* out_weight = memory.array<T>(width);
   cuda::pair_dot_backward<Index>(launch, pairs, memory.copy(grad), memory.copy(exact), memory.copy(weight),
@@ -324,19 +336,19 @@ void test_pairs(Random& random) {
   CHECK(same_bits(out_h, rounded<T>(grad_exact)));
   CHECK(same_bits(out_weight, rounded<T>(grad_weight)));
 
-  // Two tiles give the bits of one.
   std::vector<Sum<T>> grad_h(h.begin(), h.end());
   Sum<T>* sums = memory.copy(grad_h);
-  plain_both_ends(
-      first, second, h, width,
-      [&](int64_t p, int64_t k) { return Sum<T>(grad_product[size_t(p * width + k)]); }, grad_h);
   const int64_t cut = random.below(num_pairs + 1);
   const T* device_grad = memory.copy(grad_product);
-  cuda::pair_product_backward<Index>(launch, {pairs.first, pairs.second, cut, num_nodes}, device_grad,
-                                     memory.copy(h), width, sums, memory);
-  cuda::pair_product_backward<Index>(launch,
-                                     {pairs.first + cut, pairs.second + cut, num_pairs - cut, num_nodes},
-                                     device_grad + cut * width, memory.copy(h), width, sums, memory);
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>(0, cut), {cut, num_pairs}}) {
+    cuda::pair_product_backward<Index>(launch,
+                                       {pairs.first + begin, pairs.second + begin, end - begin, num_nodes},
+                                       device_grad + begin * width, memory.copy(h), width, sums, memory);
+    plain_both_ends(
+        part(first, begin, end), part(second, begin, end), h, width,
+        [&](int64_t p, int64_t k) { return Sum<T>(grad_product[size_t((begin + p) * width + k)]); }, grad_h,
+        piece_of(launch));
+  }
   CHECK(same_bits(sums, grad_h));
   CHECK(record.assertions.empty());
 }
