@@ -129,7 +129,9 @@ GOOD = {
     ("replaced", "message"),
     [
         ({"edge_index": torch.ones(2, 3)}, "edge_index: expected an int64 or int32 tensor, got float32"),
+        ({"scores": None}, "scores: expected a tensor, got None"),
         ({"scores": torch.ones(2)}, "scores: expected shape [num_edges] = [3], got [2]"),
+        ({"cluster": None}, "cluster: expected a tensor, got None"),
         ({"cluster": torch.ones(3)}, "cluster: expected an int64 tensor, got float32"),
         ({"num_clusters": -1}, "num_clusters: expected a non-negative integer, got -1"),
     ],
