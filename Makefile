@@ -36,7 +36,7 @@ help:
 	@echo "make lint             ruff, mypy, clang-format; 'make format' repairs what it can"
 	@echo "make cpp-test         C++ tests of the torch-free headers"
 	@echo "make sanitize         the same under AddressSanitizer, UBSan and ThreadSanitizer"
-	@echo "make mutants          plant bugs in a copy of the sources: the C++ tests must catch each of them"
+	@echo "make mutants          plant bugs in a copy of the sources: the tests must catch each of them"
 	@echo "make cuda             compile and link the CUDA library, check it (needs nvcc, no GPU)"
 	@echo "make cuda-link        link it beside CUDA builds of torch and load it there (downloads three of them)"
 	@echo "make cuda-old-ptxas   assemble the kernels with the ptxas of CUDA 12 (downloads it)"
@@ -99,13 +99,11 @@ build/cpp-%.tested: .venv/.ready
 	@$(BIN)/cmake --build build/cpp-$* -- --quiet
 	@$(CTEST) --test-dir build/cpp-$*
 
-mutants:
-	@echo "== planted bugs"
-	@$(PYTHON) tests/cpp/mutants.py
-
-mutants-quick:
-	@echo "== planted bugs (quick)"
-	@$(PYTHON) tests/cpp/mutants.py --quick
+mutants mutants-quick: build
+	@echo "== planted bugs: C++ and CUDA"
+	@$(PYTHON) tests/cpp/mutants.py $(if $(filter mutants-quick,$@),--quick)
+	@echo "== planted bugs: Python"
+	@$(BIN)/python tests/mutants.py $(if $(filter mutants-quick,$@),--quick)
 
 cuda:
 	@$(MAKE) --no-print-directory build GPN_OPS_CUDA=1
@@ -189,8 +187,16 @@ test-torch-latest: wheel .venv-torch-$(TORCH_LATEST)/.ready
 
 # ------------------------------------------------------------------------------------------- the rest
 
-bench: build
-	@for benchmark in "parse.py --instructions" coarsen.py layer.py memory.py "memory.py --backward" time.py; do \
+# Peers from other libraries, one of them built from source: minutes, once.
+.venv/.peers: .venv/.ready
+	@echo "== environment: peers for the benchmarks"
+	@PATH=$(abspath $(BIN)):$$PATH $(PIP) install --no-build-isolation --editable '.[bench-peers]'
+	@touch $@
+
+bench: build .venv/.peers
+	@for benchmark in "parse.py --instructions" "parse.py --hubs" coarsen.py "coarsen.py --hubs" \
+	    layer.py "layer.py --hubs" memory.py "memory.py --backward" \
+	    speed.py "speed.py --backward" "speed.py --paper"; do \
 	    echo "== benchmark: $$benchmark"; \
 	    PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/$$benchmark || exit 1; \
 	done
