@@ -32,8 +32,8 @@ def plain_form(name: str) -> Callable[[Function], Function]:
 
     def register(function: Function) -> Function:
         @torch.library.impl(f"gpn::{name}", "CompositeExplicitAutograd")
-        def _(first: Tensor, *arguments: Any) -> Any:
-            if first.is_cuda:
+        def _(first: Tensor | None, *arguments: Any) -> Any:
+            if first is not None and first.is_cuda:
                 _warn_of_missing_cuda_kernels()
             return function(first, *arguments)
 
