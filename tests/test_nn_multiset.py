@@ -21,6 +21,7 @@ from gpn_ops.ops import residual_sum, tiles
 def tile_size(request, monkeypatch):
     if request.param == "small tiles":
         monkeypatch.setattr(tiles, "TILE_BYTES", 1)  # 16 rows a tile
+        monkeypatch.setattr(tiles, "DEVICE_TILE_BYTES", 1)
 
 
 def example(device, num_nodes=50, num_clusters=20, channels=6, dtype=torch.float64):

@@ -1,6 +1,7 @@
 """EdgeScorer: equation 1, in tiles that are recomputed in backward."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import naive
 import submodules
 
 from gpn_ops.nn import EdgeScorer
-from gpn_ops.ops import edge_logits, tiles
+from gpn_ops.ops import Undirected, edge_logits, tiles
 
 LAYERS = (1, 2, 3)
 
@@ -21,6 +22,7 @@ LAYERS = (1, 2, 3)
 def small_tiles(monkeypatch):
     """16 rows a tile, so that small graphs have several, the last one not full."""
     monkeypatch.setattr(tiles, "TILE_BYTES", 1)
+    monkeypatch.setattr(tiles, "DEVICE_TILE_BYTES", 1)
 
 
 def example(device, num_nodes=25, num_edges=40, channels=6, dtype=torch.float64):
@@ -272,3 +274,24 @@ def test_reset_parameters():
     scorer.reset_parameters()
     assert torch.equal(scorer.norms[0].weight, torch.ones(4))
     assert not torch.equal(scorer.lins[0].weight, before["lins.0.weight"])
+
+
+@pytest.mark.parametrize("num_layers", [2, 3])
+def test_the_buffers_of_a_tile_fit_a_device_budget(monkeypatch, num_layers):
+    """As a GPU cuts them, measured on the CPU: several tiles take no more than the budget, and most of it."""
+    pytest.importorskip("matplotlib", reason="benchmarks plot")
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    from common import peak_bytes
+
+    budget, channels, num_pairs = 2**22, 64, 20_000
+    monkeypatch.setattr(tiles, "DEVICE_TILE_BYTES", budget)
+    rows = tiles.tile_rows(torch.device("cuda"), channels, num_layers - 1)
+    assert rows < num_pairs / 2
+    monkeypatch.setattr(tiles, "tile_rows", lambda *_: rows)
+    scorer = EdgeScorer(channels, num_layers)
+    h = torch.randn(50, channels, requires_grad=True)
+    pairs = torch.randint(50, (2, num_pairs))
+    scores = scorer(h, pairs, Undirected(pairs, torch.arange(num_pairs)))
+    per_pair = 4 * 8 * num_pairs  # gradients of scores and logits, however many tiles there are
+    peak = peak_bytes(lambda: scores.sum().backward(), torch.device("cpu"))
+    assert budget / 2 < peak < budget + per_pair
