@@ -301,6 +301,16 @@ def test_the_same_seed_gives_the_same_bits(graphs, tmp_path):
     assert not torch.equal(first, weights("d", seed=1, fold=3))
 
 
+def test_folds_and_seeds_begin_with_weights_of_their_own(graphs, tmp_path):
+    first, *others = (
+        torch.nn.utils.parameters_to_vector(
+            make_run(small(RINGS), graphs, tmp_path, seed=seed, fold=fold).model.parameters()
+        )
+        for seed, fold in ((1, 2), (1, 2), (1, 3), (2, 2), (2, 1))
+    )
+    assert [torch.equal(first, other) for other in others] == [True, False, False, False]
+
+
 def test_epochs_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
     """What one epoch draws does not change the next one's numbers."""
     config = small(RINGS, dropout=0.3, lr=0.0)
