@@ -1,10 +1,14 @@
 """The ``device`` fixture: every test that takes it runs on the CPU and on CUDA.
 
 ``--device cpu|cuda|all`` selects. Where a test cannot run on CUDA it is shown as skipped, with the reason,
-and never left out in silence.
+and never left out in silence. ``--device standin`` runs the same tests on a device made for them, in host
+memory (tests/standin).
 """
 
+import os
+
 import pytest
+import standin
 import torch
 from devices import why_no_cuda
 
@@ -13,13 +17,24 @@ DEVICES = ("cpu", "cuda")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--device", choices=[*DEVICES, "all"], default="all", help="run only the tests of this device"
+        "--device",
+        choices=[*DEVICES, standin.NAME, "all"],
+        default="all",
+        help="run only the tests of this device (all: but for the stand-in)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--device") == standin.NAME:
+        standin.build()
+        standin.load()
+        os.environ.update(standin.environment())  # for the processes that tests start
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
-        metafunc.parametrize("device", DEVICES, indirect=True)
+        chosen = metafunc.config.getoption("--device")
+        metafunc.parametrize("device", [chosen] if chosen == standin.NAME else DEVICES, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -33,7 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def device_of(item: pytest.Item) -> str:
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        return "cuda" if "cuda" in (params.get("device"), params.get("gpu")) else "cpu"
+        named = (params.get("device"), params.get("gpu"))
+        return next((name for name in (standin.NAME, "cuda") if name in named), "cpu")
 
     kept = [item for item in items if device_of(item) == wanted]
     config.hook.pytest_deselected(items=[item for item in items if device_of(item) != wanted])
