@@ -9,13 +9,24 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_coalesced_native.h>
+#include <ATen/ops/_indices_native.h>
 #include <ATen/ops/_nnz_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_native.h>
+#include <ATen/ops/_values_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/ccol_indices_native.h>
 #include <ATen/ops/col_indices_native.h>
 #include <ATen/ops/crow_indices_native.h>
+#include <ATen/ops/dense_dim_native.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/is_coalesced_native.h>
+#include <ATen/ops/row_indices_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/sparse_dim_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/values_native.h>
 #include <ATen/ops/view_native.h>
@@ -415,17 +426,56 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
 }
-// Sparse matrices, as far as models use them: cpu_fallback would look for dense kernels.
-Tensor sparse_mm(const Tensor& matrix, const Tensor& dense) {
+// Sparse matrices, as far as models use them. cpu_fallback would look for dense kernels.
+Tensor sparse_to(const Tensor& matrix, Device device) {
+  if (!matrix.defined() || matrix.device() == device) return matrix;
+  if (!matrix.is_sparse()) return matrix.to(device);
+  return at::_sparse_coo_tensor_unsafe(matrix._indices().to(device), matrix._values().to(device),
+                                       matrix.sizes())
+      ._coalesced_(matrix.is_coalesced());
+}
+
+void run_sparse_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const InFallback in;
-  return matrix.cpu().mm(dense.cpu()).to(dense.device());
+  const size_t count = op.schema().arguments().size();
+  std::optional<Device> device;
+  for (size_t i = stack->size() - count; i < stack->size(); ++i) {
+    c10::IValue& value = (*stack)[i];
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    if (value.toTensor().device().type() == kType) device = value.toTensor().device();
+    value = sparse_to(value.toTensor(), Device(c10::DeviceType::CPU));
+  }
+  op.callBoxed(stack);
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
+    c10::IValue& value = (*stack)[i];
+    if (value.isTensor()) value = sparse_to(value.toTensor(), *device);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_sparse_on_cpu>());
+}
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_sparse_on_cpu>());
 }
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("crow_indices", at::native::crow_indices_sparse_csr);
   m.impl("col_indices", at::native::col_indices_sparse_csr);
+  m.impl("ccol_indices", at::native::ccol_indices_sparse_csr);
+  m.impl("row_indices", at::native::row_indices_sparse_csr);
   m.impl("values", at::native::values_sparse_csr);
   m.impl("_nnz", at::native::_nnz_sparse_csr);
-  m.impl("mm", sparse_mm);
+}
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  m.impl("_sparse_coo_tensor_with_dims", at::native::new_with_dims_sparse);
+  m.impl("_sparse_coo_tensor_with_dims_and_tensors", at::native::new_with_dims_and_tensor_sparse_symint);
+  m.impl("_indices", at::native::_indices_sparse);
+  m.impl("_values", at::native::_values_sparse);
+  m.impl("_nnz", at::native::_nnz_sparse);
+  m.impl("sparse_dim", at::native::sparse_dim_sparse);
+  m.impl("dense_dim", at::native::dense_dim_sparse);
+  m.impl("is_coalesced", at::native::is_coalesced_sparse);
+  m.impl("_coalesced_", at::native::_coalesced_sparse_);
 }
 
 // Autocast: products in low precision, what CUDA keeps in float32 in float32, the rest as it comes.
