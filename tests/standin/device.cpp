@@ -13,6 +13,7 @@
 #include <ATen/ops/_indices_native.h>
 #include <ATen/ops/_nnz_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_native.h>
@@ -429,6 +430,14 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
 // Sparse matrices, as far as models use them. cpu_fallback would look for dense kernels.
 Tensor sparse_to(const Tensor& matrix, Device device) {
   if (!matrix.defined() || matrix.device() == device) return matrix;
+  const c10::Layout layout = matrix.layout();
+  if (layout == at::kSparseCsr || layout == at::kSparseCsc) {
+    const bool rows = layout == at::kSparseCsr;
+    return at::_sparse_compressed_tensor_unsafe(
+        (rows ? matrix.crow_indices() : matrix.ccol_indices()).to(device),
+        (rows ? matrix.col_indices() : matrix.row_indices()).to(device), matrix.values().to(device),
+        matrix.sizes(), matrix.options().device(device));
+  }
   if (!matrix.is_sparse()) return matrix.to(device);
   return at::_sparse_coo_tensor_unsafe(matrix._indices().to(device), matrix._values().to(device),
                                        matrix.sizes())
@@ -452,13 +461,15 @@ void run_sparse_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
   }
 }
 
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_sparse_on_cpu>());
+// One by one: torch's own kernels for any device come before a fallback, and they expect dense ones.
+void also_on_cpu(torch::Library& m, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_sparse_on_cpu>());
+  }
 }
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_sparse_on_cpu>());
-}
+
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  also_on_cpu(m, {"mm", "addmm", "clone", "_to_dense", "_to_sparse", "_to_sparse_csr"});
   m.impl("crow_indices", at::native::crow_indices_sparse_csr);
   m.impl("col_indices", at::native::col_indices_sparse_csr);
   m.impl("ccol_indices", at::native::ccol_indices_sparse_csr);
@@ -467,6 +478,8 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
   m.impl("_nnz", at::native::_nnz_sparse_csr);
 }
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  also_on_cpu(m, {"mm", "addmm", "_sparse_sparse_matmul", "_coalesce", "clone", "_to_dense", "_to_sparse_csr",
+                  "_to_sparse_csc", "sparse_mask", "mul.Tensor", "add.Tensor"});
   m.impl("_sparse_coo_tensor_with_dims", at::native::new_with_dims_sparse);
   m.impl("_sparse_coo_tensor_with_dims_and_tensors", at::native::new_with_dims_and_tensor_sparse_symint);
   m.impl("_indices", at::native::_indices_sparse);
