@@ -33,27 +33,31 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    on_standin = metafunc.config.getoption("--device") == standin.NAME
     if "device" in metafunc.fixturenames:
-        chosen = metafunc.config.getoption("--device")
-        metafunc.parametrize("device", [chosen] if chosen == standin.NAME else DEVICES, indirect=True)
+        metafunc.parametrize("device", [standin.NAME] if on_standin else DEVICES, indirect=True)
+    if "accelerator" in metafunc.fixturenames:
+        metafunc.parametrize("accelerator", [standin.NAME if on_standin else "cuda"], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the other device runs; a test without a device belongs to the CPU.
 
-    A ``gpu`` (tests/test_cuda.py) is CUDA, or a stand-in on the CPU.
+    A ``gpu`` (tests/test_cuda.py) is CUDA, the stand-in, or one on the CPU.
     """
     wanted = config.getoption("--device")
-    if wanted == "all":
-        return
 
     def device_of(item: pytest.Item) -> str:
         params = item.callspec.params if hasattr(item, "callspec") else {}
-        named = (params.get("device"), params.get("gpu"))
+        named = [params.get(name) for name in ("device", "accelerator", "gpu")]
         return next((name for name in (standin.NAME, "cuda") if name in named), "cpu")
 
-    kept = [item for item in items if device_of(item) == wanted]
-    config.hook.pytest_deselected(items=[item for item in items if device_of(item) != wanted])
+    kept = [
+        item
+        for item in items
+        if device_of(item) == wanted or (wanted == "all" and device_of(item) != standin.NAME)
+    ]
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
     items[:] = kept
 
 
@@ -81,6 +85,16 @@ def _what_torch_has_not_for_the_standin(
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> torch.device:
+    return _device(request)
+
+
+@pytest.fixture
+def accelerator(request: pytest.FixtureRequest) -> torch.device:
+    """For tests that make no sense on the CPU."""
+    return _device(request)
+
+
+def _device(request: pytest.FixtureRequest) -> torch.device:
     if request.param == "cuda" and (reason := why_no_cuda()) is not None:
         pytest.skip(reason)
     return torch.device(request.param)

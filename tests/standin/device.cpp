@@ -479,7 +479,7 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
 }
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
   also_on_cpu(m, {"mm", "addmm", "_sparse_sparse_matmul", "_coalesce", "clone", "_to_dense", "_to_sparse_csr",
-                  "_to_sparse_csc", "sparse_mask", "mul.Tensor", "add.Tensor"});
+                  "_to_sparse_csc", "sparse_mask", "index_select", "mul.Tensor", "add.Tensor"});
   m.impl("_sparse_coo_tensor_with_dims", at::native::new_with_dims_sparse);
   m.impl("_sparse_coo_tensor_with_dims_and_tensors", at::native::new_with_dims_and_tensor_sparse_symint);
   m.impl("_indices", at::native::_indices_sparse);
