@@ -324,9 +324,9 @@ class _Ranks:
     def gather(self, facts: dict[str, Any]) -> list[dict[str, Any]]:
         """What every rank says, by rank."""
         text = json.dumps(facts).encode().ljust(_FACTS_BYTES)
-        device = (
-            "cpu" if "cpu" in self.devices else torch.device(self.devices[0], torch.cuda.current_device())
-        )
+        device = "cpu"
+        if device not in self.devices:
+            device = f"{self.devices[0]}:{torch.accelerator.current_device_index()}"
         said = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(device)
         everyone = [torch.empty_like(said) for _ in range(self.size)]
         self._collective(dist.all_gather, everyone, said)
