@@ -36,7 +36,7 @@ help:
 	@echo "make lint             ruff, mypy, clang-format; 'make format' repairs what it can"
 	@echo "make cpp-test         C++ tests of the torch-free headers"
 	@echo "make sanitize         the same under AddressSanitizer, UBSan and ThreadSanitizer"
-	@echo "make mutants          plant bugs in a copy of the sources: the C++ tests must catch each of them"
+	@echo "make mutants          plant bugs in a copy of the sources: the tests must catch each of them"
 	@echo "make cuda             compile and link the CUDA library, check it (needs nvcc, no GPU)"
 	@echo "make cuda-link        link it beside CUDA builds of torch and load it there (downloads three of them)"
 	@echo "make cuda-old-ptxas   assemble the kernels with the ptxas of CUDA 12 (downloads it)"
@@ -99,13 +99,11 @@ build/cpp-%.tested: .venv/.ready
 	@$(BIN)/cmake --build build/cpp-$* -- --quiet
 	@$(CTEST) --test-dir build/cpp-$*
 
-mutants:
-	@echo "== planted bugs"
-	@$(PYTHON) tests/cpp/mutants.py
-
-mutants-quick:
-	@echo "== planted bugs (quick)"
-	@$(PYTHON) tests/cpp/mutants.py --quick
+mutants mutants-quick: build
+	@echo "== planted bugs: C++ and CUDA"
+	@$(PYTHON) tests/cpp/mutants.py $(if $(filter mutants-quick,$@),--quick)
+	@echo "== planted bugs: Python"
+	@$(BIN)/python tests/mutants.py $(if $(filter mutants-quick,$@),--quick)
 
 cuda:
 	@$(MAKE) --no-print-directory build GPN_OPS_CUDA=1

@@ -1,6 +1,7 @@
 """The layers in PyG's company: EdgeIndex, Sequential, DataLoader, torch.compile, and a model of PyG's
 examples that trains with only its pooling line changed."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import graphs
 import torch_geometric
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import counters
 from torch.nn import functional
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
@@ -193,6 +195,28 @@ def test_dropout_compiles_and_follows_the_seed(device, recompute):
 
     assert torch.equal(run(1), run(1))
     assert not torch.equal(run(1), run(2))
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("recompute", [True, False])
+def test_a_compiled_layer_in_a_hierarchy(device, recompute):
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    plain = ParseHierarchy(ParsePooling(8, recompute=recompute), GCNConv(8, 8)).to(device)
+    module = copy.deepcopy(plain)
+    module.pool = torch.compile(module.pool, backend="aot_eager", fullgraph=True, dynamic=True)
+    edge_index = torch.cat([graphs.path(40), graphs.ring(12) + 40], dim=1).to(device)
+    batch = torch.arange(2, device=device).repeat_interleave(torch.tensor([40, 12], device=device))
+    x = torch.randn(52, 8, device=device, requires_grad=True)
+    expected, out = (each(x, edge_index, batch=batch) for each in (plain, module))
+    assert counters["stats"]["unique_graphs"] == 1  # for all levels
+    assert len(out.tree.levels) > 2
+    assert torch.equal(out.tree.height, expected.tree.height)
+    torch.testing.assert_close(out.x, expected.x)
+    wanted = torch.autograd.grad(expected.x.square().sum(), [x, *plain.parameters()])
+    actual = torch.autograd.grad(out.x.square().sum(), [x, *module.parameters()])
+    torch.testing.assert_close(actual, wanted, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow

@@ -73,16 +73,15 @@ void add_both_ends(const Launcher& launch, const Pairs& pairs, int64_t width, Te
 
 // ------------------------------------------------------------------------------------- the weight's gradient
 
-constexpr int64_t kPairTile = 256;
-
 // partial[tile, k] = sum over the pairs p of a tile of grad[p] * h[i, k] * h[j, k].
 // Registers: 40.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
-    sum_tiles(Pairs pairs, const T* grad, const T* h, int64_t width, int64_t tiles, double* partial) {
+    sum_tiles(Pairs pairs, const T* grad, const T* h, int64_t width, int64_t tile, double* partial) {
+  const int64_t tiles = (pairs.count + tile - 1) / tile;
   for (int64_t at = thread_index(); at < tiles * width; at += thread_count()) {
-    const int64_t begin = at / width * kPairTile, k = at % width;
-    const int64_t end = begin + kPairTile < pairs.count ? begin + kPairTile : pairs.count;
+    const int64_t begin = at / width * tile, k = at % width;
+    const int64_t end = begin + tile < pairs.count ? begin + tile : pairs.count;
     Sum<T> sum = 0;
     for (int64_t p = begin; p < end; ++p) {
       if (!fits(pairs.first[p], pairs.num_nodes) || !fits(pairs.second[p], pairs.num_nodes)) continue;
@@ -95,11 +94,11 @@ __global__ void __launch_bounds__(kMostThreads)
 // total[tile, k] = sum over the rows of a tile of partial[row, k].
 // Registers: 64.
 template <class Total>
-__global__ void add_tiles(const double* partial, int64_t rows, int64_t width, Total* total) {
-  const int64_t tiles = (rows + kPairTile - 1) / kPairTile;
+__global__ void add_tiles(const double* partial, int64_t rows, int64_t width, int64_t tile, Total* total) {
+  const int64_t tiles = (rows + tile - 1) / tile;
   for (int64_t at = thread_index(); at < tiles * width; at += thread_count()) {
-    const int64_t begin = at / width * kPairTile, k = at % width;
-    const int64_t end = begin + kPairTile < rows ? begin + kPairTile : rows;
+    const int64_t begin = at / width * tile, k = at % width;
+    const int64_t end = begin + tile < rows ? begin + tile : rows;
     double sum = 0;
     for (int64_t row = begin; row < end; ++row) sum += partial[row * width + k];
     total[at] = Total(Sum<Total>(sum));
@@ -110,20 +109,21 @@ __global__ void add_tiles(const double* partial, int64_t rows, int64_t width, To
 template <class T, class Scratch>
 void sum_pairs(const Launcher& launch, const Pairs& pairs, const T* grad, const T* h, int64_t width,
                T* grad_weight, const Scratch& scratch) {
-  const auto tiles_of = [](int64_t rows) { return (rows + kPairTile - 1) / kPairTile; };
+  const int64_t tile = int64_t(1) << launch.piece_bits;
+  const auto tiles_of = [=](int64_t rows) { return (rows + tile - 1) / tile; };
   if (pairs.count == 0) {
     launch(fill<T>, width, grad_weight, width, T(0));
     return;
   }
   int64_t rows = tiles_of(pairs.count);
   double* partial = room<double>(scratch, rows * width);
-  launch(sum_tiles<T>, rows * width, pairs, grad, h, width, rows, partial);
-  for (; rows > kPairTile; rows = tiles_of(rows)) {
+  launch(sum_tiles<T>, rows * width, pairs, grad, h, width, tile, partial);
+  for (; rows > tile; rows = tiles_of(rows)) {
     double* total = room<double>(scratch, tiles_of(rows) * width);
-    launch(add_tiles<double>, tiles_of(rows) * width, partial, rows, width, total);
+    launch(add_tiles<double>, tiles_of(rows) * width, partial, rows, width, tile, total);
     partial = total;
   }
-  launch(add_tiles<T>, width, partial, rows, width, grad_weight);
+  launch(add_tiles<T>, width, partial, rows, width, tile, grad_weight);
 }
 
 // ------------------------------------------------------------------------------------------------ gradients

@@ -81,7 +81,7 @@ def _(
 ) -> Tensor:
     scorer = _Scorer(h, parameters, product, dropout, seed)
     out = h.new_empty(pairs.size(1), dtype=scorer.wide)
-    for number, tile in tiles(pairs.size(1), h.size(1)):
+    for number, tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
         z = scorer.hidden.forward(scorer.product(h, pairs[:, tile], number))
         torch.addmv(scorer.bias, z, scorer.weight, out=out[tile])
     return out
@@ -107,7 +107,7 @@ def _(
     grad_h = torch.zeros_like(h, dtype=scorer.wide)
     grads = scorer.hidden.start_backward()
     grad_weight = torch.zeros_like(scorer.weight)
-    for number, tile in tiles(pairs.size(1), h.size(1)):
+    for number, tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
         z = scorer.hidden.forward_saving(scorer.product(h, pairs[:, tile], number))
         grad_weight.addmv_(z.t(), grad[tile])
         del z

@@ -45,8 +45,8 @@ def pair_product(h: Tensor, pairs: Tensor) -> Tensor:
 def pair_product_backward_(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> Tensor:
     r"""Adds what a tile of :func:`pair_product` gives to the gradient of ``h``, in place.
 
-    Tiles that follow each other give the same bits as one call on all pairs on the CPU; on CUDA they differ to
-    rounding for nodes of more than 256 pairs, which are added up in pieces.
+    Tiles that follow each other give the same bits as one call on all pairs on the CPU; on CUDA they differ
+    to rounding for nodes of more than 256 pairs, which are added up in pieces.
 
     Args:
         grad_h (torch.Tensor): :math:`[n, d]`, contiguous, of the dtype of ``h``; float32 where ``h`` is in

@@ -93,7 +93,7 @@ def _(
 ) -> Tensor:
     block = _block(x, parameters, product, dropout, seed)
     out = torch.empty_like(x)
-    for number, tile in tiles(x.size(0), x.size(1)):
+    for number, tile in tiles(x, 0, x.size(1), len(parameters) // 2):
         out[tile] = block.forward(x[tile], number)
     return out
 
@@ -117,7 +117,7 @@ def _(
     check_count("num_clusters", num_clusters)
     block = _block(x, parameters, product, dropout, seed)
     sums = x.new_zeros(num_clusters, x.size(1), dtype=block.wide)
-    for number, tile in tiles(x.size(0), x.size(1)):
+    for number, tile in tiles(x, 0, x.size(1), len(parameters) // 2):
         try:
             accumulate_(sums, block.forward(x[tile], number), cluster[tile])
         except RuntimeError:
@@ -147,7 +147,7 @@ def _(
     block = _block(x, parameters, product, dropout, seed)
     grad_x = torch.empty_like(x)
     grads = block.start_backward()
-    for number, tile in tiles(x.size(0), x.size(1)):
+    for number, tile in tiles(x, 0, x.size(1), len(parameters) // 2):
         rows = grad[tile] if cluster is None else lift(grad, cluster[tile])
         grad_x[tile] = block.backward(rows.to(block.wide), x[tile], number)
     return [grad_x, *like_parameters(grads, parameters)]

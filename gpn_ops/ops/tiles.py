@@ -12,15 +12,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Large enough that a matrix product is worth its call, small enough that the few buffers of a tile stay in
-# the cache and are little beside the features of a graph of 10,000 nodes.
+# What one buffer of a tile takes on the CPU: large enough that a matrix product is worth its call, small
+# enough that the few buffers of a tile stay in the cache and are little beside the features of a graph of
+# 10,000 nodes.
 TILE_BYTES = 2**19
 
+# What all buffers of a tile take together elsewhere: a launch costs the same for any number of rows, so a
+# tile is as large as memory allows.
+DEVICE_TILE_BYTES = 2**27
 
-def tiles(num_rows: int, channels: int) -> Iterator[tuple[int, slice]]:
-    """The tiles of ``num_rows`` rows, numbered. Their size depends on the width alone, so forward and
-    backward agree on them."""
-    size = max(TILE_BYTES // (4 * max(channels, 1)), 16)
+
+def tile_rows(device: torch.device, channels: int, num_layers: int) -> int:
+    """How many rows a tile has: a function of the device and of the shape of the MLP, so forward and backward
+    agree on it."""
+    row_bytes = 4 * max(channels, 1)
+    if device.type == "cpu":
+        return max(TILE_BYTES // row_bytes, 16)
+    # In backward: the rows themselves, two results of every hidden layer, three gradients.
+    return max(DEVICE_TILE_BYTES // (row_bytes * (4 + 2 * num_layers)), 16)
+
+
+def tiles(rows: Tensor, dim: int, channels: int, num_layers: int) -> Iterator[tuple[int, slice]]:
+    """The tiles of what ``rows`` counts along ``dim``, numbered."""
+    num_rows, size = rows.size(dim), tile_rows(rows.device, channels, num_layers)
     for number, start in enumerate(range(0, num_rows, size)):
         yield number, slice(start, min(start + size, num_rows))
 

@@ -23,6 +23,9 @@ SCRATCH = ROOT / "build" / "mutants"
 CXX = os.environ.get("CXX", "c++")
 # As in a release build: checks that vanish with NDEBUG have to be missed by a test.
 FLAGS = ["-std=c++20", "-O1", "-DNDEBUG", "-DGPN_OPS_TWO_DTYPES", "-pthread"]
+# What counts accesses is compiled, and not linked, for ThreadSanitizer: see CMakeLists.txt.
+COUNTED = ["-fsanitize=thread", "-U__SANITIZE_THREAD__", "-O2"]
+COUNTED += ["-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns"]
 SANITIZER = {"address": "address", "race": "thread", "undefined": "undefined"}
 
 # How a bug shows: what the failing test prints.
@@ -52,6 +55,9 @@ POOLING = "test_cuda_pooling"
 SCHEDULES = "test_schedules"
 CORE = "test_core"
 EMULATION = "test_emulation"
+CPU_POOLING = "test_pooling"
+MEMORY = "test_memory"
+COUNTS = "test_counts"
 
 CAS = """  return AtomicRef<T>(*address).compare_exchange_strong(expected, desired, memory_order_relaxed,
                                                         memory_order_relaxed);"""
@@ -133,6 +139,13 @@ MUTANTS = [
         "constexpr uint32_t kNanCode = 1;",
         "constexpr uint32_t kNanCode = 0;",
         CORE,
+    ),
+    Mutant(
+        "lowest-key-is-no-edge",
+        "csrc/core/dominance.h",
+        "constexpr uint32_t kNanCode = 1;",
+        "constexpr uint32_t kNanCode = 0;",
+        PARSE,
     ),
     Mutant(
         "infinity-is-nan",
@@ -365,8 +378,8 @@ MUTANTS = [
     Mutant(
         "tile-of-weights-lost",
         "csrc/cuda/pair_dot.cuh",
-        "begin + kPairTile < rows ? begin + kPairTile : rows",
-        "begin + kPairTile < rows ? begin + kPairTile - 1 : rows",
+        "begin + tile < rows ? begin + tile : rows",
+        "begin + tile < rows ? begin + tile - 1 : rows",
         POOLING,
     ),
     Mutant(
@@ -448,6 +461,21 @@ MUTANTS = [
         "out[p] = T(sum);",
         POOLING,
         "race",
+    ),
+    Mutant(
+        "lift-leaves-rows-in-no-cluster",
+        "csrc/cuda/lift.cuh",
+        "out[at] = usable ? x[c * width + at % width] : T(0);",
+        "if (usable) out[at] = x[c * width + at % width];",
+        POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "tiles-in-half-precision",
+        "csrc/cuda/pair_dot.cuh",
+        "partial[at] = double(sum);",
+        "partial[at] = double(Sum<T>(T(sum)));",
+        POOLING,
     ),
     # ------------------------------------------------------------------------------------------- launching
     Mutant(
@@ -539,6 +567,232 @@ MUTANTS = [
         SCHEDULES,
         "race",
     ),
+    # ---------------------------------------------------------------------------------- pooling on the CPU
+    Mutant(
+        "share-has-one-owner-more",
+        "csrc/cpu/reduce.h",
+        "uint64_t(owner) - uint64_t(first) < uint64_t(last - first)",
+        "uint64_t(owner) - uint64_t(first) <= uint64_t(last - first)",
+        CPU_POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "share-has-one-owner-more-race",
+        "csrc/cpu/reduce.h",
+        "uint64_t(owner) - uint64_t(first) < uint64_t(last - first)",
+        "uint64_t(owner) - uint64_t(first) <= uint64_t(last - first)",
+        CPU_POOLING,
+        "race",
+    ),
+    Mutant(
+        "columns-not-shared-out",
+        "csrc/cpu/reduce.h",
+        "for (int64_t k = share.begin; k < share.end; ++k) target[k] += Sum<T>(x[i * width + k]);",
+        "for (int64_t k = 0; k < share.end; ++k) target[k] += Sum<T>(x[i * width + k]);",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "sums-from-the-end",
+        "csrc/cpu/reduce.h",
+        "for (int64_t i = 0; i < rows; ++i) {\n            Sum<T>* target = share.has",
+        "for (int64_t i = rows - 1; i >= 0; --i) {\n            Sum<T>* target = share.has",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "mean-of-empty-clusters",
+        "csrc/cpu/reduce.h",
+        "sizes && sizes[c] > 0 ? Sum<T>(sizes[c])",
+        "sizes ? Sum<T>(sizes[c])",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "maximum-of-none-is-the-lowest",
+        "csrc/cpu/reduce.h",
+        "sizes[c] == 0 ? T(0) : T(-std",
+        "sizes[c] < 0 ? T(0) : T(-std",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "gradient-to-every-maximum-on-the-cpu",
+        "csrc/cpu/reduce.h",
+        "                          taken[at] = true;\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "sums-not-cleared",
+        "csrc/cpu/reduce.h",
+        "  clear(parallel, sums, num_clusters * width);\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "id-minus-one-never-fits",
+        "csrc/cpu/reduce.h",
+        "(uint64_t(id[i]) - uint64_t(lowest)) |",
+        "uint64_t(id[i]) |",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "nan-is-no-maximum",
+        "csrc/core/sums.h",
+        "Sum<T>(value) > Sum<T>(best) || Sum<T>(value) != Sum<T>(value)",
+        "Sum<T>(value) > Sum<T>(best)",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "lift-skips-rows-in-no-cluster",
+        "csrc/cpu/lift.h",
+        "        std::fill(out + i * width, out + (i + 1) * width, T(0));\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "mask-of-empty-clusters-is-zero",
+        "csrc/cpu/mask.h",
+        "count[c] == 0 ? T(1) : T(sum[c])",
+        "T(sum[c])",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "mask-of-outer-edges",
+        "csrc/cpu/mask.h",
+        "c == cluster[col[i]] ? c : -1",
+        "c",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "lanes-lose-the-rest",
+        "csrc/cpu/pair_dot.h",
+        "  for (int64_t lane = 0; k + lane < width; ++lane) lanes[lane] += term(k + lane);\n",
+        "",
+        CPU_POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "tree-of-lanes-one-short",
+        "csrc/cpu/pair_dot.h",
+        "half = kLanes / 2; half > 0",
+        "half = kLanes / 2; half > 1",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "one-end-of-a-pair",
+        "csrc/cpu/pair_dot.h",
+        "gj[k] += g(p, k) * Sum<T>(hi[k]);",
+        "gj[k] += g(p, k) * Sum<T>(hj[k]);",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "pairs-of-another-task",
+        "csrc/cpu/pair_dot.h",
+        "      if (share.has(j)) {",
+        "      {",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "pair-tiles-overlap",
+        "csrc/cpu/pair_dot.h",
+        "std::min((tile + 1) * kPairTile, pairs.count)",
+        "std::min((tile + 1) * kPairTile + 1, pairs.count)",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "tiles-summed-in-half-precision",
+        "csrc/cpu/pair_dot.h",
+        "total += partial[tile * width + k];",
+        "total += double(Sum<T>(T(partial[tile * width + k])));",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "products-of-one-row",
+        "csrc/cpu/pair_product.h",
+        "const T* b = h + pairs.second[p] * width;",
+        "const T* b = h + pairs.first[p] * width;",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "word-one-bit-short",
+        "csrc/cpu/unique_edges.h",
+        "if (layout.word_bits() <= 32)",
+        "if (layout.word_bits() <= 33)",
+        CPU_POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "wide-word-one-bit-short",
+        "csrc/cpu/unique_edges.h",
+        "if (layout.word_bits() <= 64)",
+        "if (layout.word_bits() <= 65)",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "ids-one-bit-short",
+        "csrc/cpu/unique_edges.h",
+        "std::bit_width(uint64_t(std::max<int64_t>(count - 1, 0)))",
+        "std::bit_width(uint64_t(std::max<int64_t>(count - 1, 0)) >> 1)",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "dropped-edges-keep-their-place",
+        "csrc/cpu/unique_edges.h",
+        "at += view.keeps(r, c);",
+        "at += 1;",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "slots-of-dropped-edges-unwritten",
+        "csrc/cpu/unique_edges.h",
+        "      if (slot) std::fill(slot + block, slot + block + count, -1);\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "columns-unchecked",
+        "csrc/cpu/unique_edges.h",
+        "if (!fit(col, count) || !view_.accepts(row, col, count))",
+        "if (!view_.accepts(row, col, count))",
+        CPU_POOLING,
+        "address",
+        more=(("View::kRowNeedsCol && !fit(col, count)", "false"),),
+    ),
+    Mutant(
+        "sort-leaves-words-in-the-spare",
+        "csrc/cpu/unique_edges.h",
+        "  if (from != words) std::copy_n(from, size, words);\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "buckets-of-a-task-forgotten",
+        "csrc/cpu/unique_edges.h",
+        "if (task == pieces_.tasks) return layout_.buckets();",
+        "if (task == pieces_.tasks) return layout_.buckets() - 1;",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "representative-plain-on-the-cpu",
+        "csrc/cpu/coarsen.h",
+        "atomic_lower(representative + cluster[v], v);",
+        "representative[cluster[v]] = std::min(representative[cluster[v]], v);",
+        CPU_POOLING,
+        "race",
+    ),
+    Mutant(
+        "largest-cluster-of-the-last-task",
+        "csrc/cpu/coarsen.h",
+        "*std::max_element(largest.begin(), largest.end()) + 1",
+        "largest.back() + 1",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "direction-kept-on-the-cpu",
+        "csrc/cpu/undirected.h",
+        "return std::min(row, col);",
+        "return row + 0 * col;",
+        CPU_POOLING,
+        more=(("return std::max(row, col);", "return 0 * row + col;"),),
+    ),
     # --------------------------------------------------------- barriers, in a kernel of the layer's own test
     Mutant(
         "no-barrier-before-the-scan",
@@ -587,6 +841,238 @@ MUTANTS = [
         EMULATION,
         quick=True,
     ),
+    # ----------------------------------------------------------------- relaxed memory, in small programs
+    Mutant(
+        "no-fence-before-the-counter",
+        "tests/cpp/test_memory.cpp",
+        "      if (fence) __threadfence();\n      if (add(w.seen[3], 1) < 1) return;",
+        "      if (add(w.seen[3], 1) < 1) return;",
+        MEMORY,
+        quick=True,
+    ),
+    Mutant(
+        "no-fence-after-the-counter",
+        "tests/cpp/test_memory.cpp",
+        "return;\n      if (fence) __threadfence();",
+        "return;",
+        MEMORY,
+    ),
+    Mutant(
+        "loads-always-newest",
+        "tests/cpp/emulation/memory.h",
+        "if (oldest == last) return last;",
+        "if (oldest <= last) return last;",
+        MEMORY,
+    ),
+    Mutant(
+        "loads-go-back",
+        "tests/cpp/emulation/memory.h",
+        "    self.seen[&word] = value.id;\n    if (value.published)",
+        "    if (value.published)",
+        MEMORY,
+    ),
+    Mutant(
+        "relaxed-loads-acquire",
+        "tests/cpp/emulation/memory.h",
+        "join(acquires(order) ? self.seen : self.met, *value.published);",
+        "join(self.seen, *value.published);",
+        MEMORY,
+    ),
+    Mutant(
+        "acquire-learns-nothing",
+        "tests/cpp/emulation/memory.h",
+        "join(acquires(order) ? self.seen : self.met, *value.published);",
+        "join(self.met, *value.published);",
+        MEMORY,
+    ),
+    Mutant(
+        "stores-publish-nothing",
+        "tests/cpp/emulation/memory.h",
+        "if (releases(order) || self.fenced) {",
+        "if (false) {",
+        MEMORY,
+    ),
+    Mutant(
+        "stores-always-last",
+        "tests/cpp/emulation/memory.h",
+        "if (random_.below(4) == 0)",
+        "if (false)",
+        MEMORY,
+    ),
+    Mutant(
+        "store-between-read-and-write",
+        "tests/cpp/emulation/memory.h",
+        "while (at < word.values.size() && word.values[at].follows) ++at;",
+        "",
+        MEMORY,
+    ),
+    Mutant(
+        "changes-read-old-values",
+        "tests/cpp/emulation/memory.h",
+        "load(thread, address, before, order, true);",
+        "load(thread, address, before, order, false);",
+        MEMORY,
+    ),
+    Mutant(
+        "release-sequence-broken",
+        "tests/cpp/emulation/memory.h",
+        "{after, ++last_id_, true, word.values.back().published}",
+        "{after, ++last_id_, true, nullptr}",
+        MEMORY,
+    ),
+    Mutant(
+        "fence-forgets-what-was-read",
+        "tests/cpp/emulation/memory.h",
+        "    join(self.seen, self.met);\n",
+        "",
+        MEMORY,
+    ),
+    Mutant(
+        "fences-in-no-order",
+        "tests/cpp/emulation/memory.h",
+        "    join(self.seen, ordered_);\n",
+        "",
+        MEMORY,
+    ),
+    Mutant(
+        "barrier-teaches-nothing",
+        "tests/cpp/emulation/memory.h",
+        "      threads_[thread].common = shared;\n",
+        "",
+        MEMORY,
+    ),
+    Mutant(
+        "plain-writes-unseen",
+        "tests/cpp/emulation/memory.h",
+        "word.values.empty() || word.values.back().bits != newest",
+        "word.values.empty()",
+        MEMORY,
+    ),
+    # ------------------------------------------------------------------------------------------ counting
+    Mutant(
+        "sectors-of-64-bytes",
+        "tests/cpp/emulation/counts.h",
+        "kSector = 32;",
+        "kSector = 64;",
+        COUNTS,
+        quick=True,
+    ),
+    Mutant(
+        "last-sector-forgotten",
+        "tests/cpp/emulation/counts.cpp",
+        "sector <= (begin + bytes - 1) / kSector",
+        "sector < (begin + bytes - 1) / kSector",
+        COUNTS,
+    ),
+    Mutant(
+        "lanes-never-meet",
+        "tests/cpp/emulation/counts.cpp",
+        "    warp.erase(std::unique(warp.begin(), warp.end(), same), warp.end());\n",
+        "    (void)same;\n",
+        COUNTS,
+    ),
+    Mutant(
+        "turns-mixed-up",
+        "tests/cpp/emulation/counts.cpp",
+        "return std::tie(a.place, a.turn, a.writes, a.sector);",
+        "return std::tie(a.place, a.writes, a.sector);",
+        COUNTS,
+    ),
+    Mutant(
+        "places-mixed-up",
+        "tests/cpp/emulation/counts.cpp",
+        "    for (auto& [known, count] : turns) {\n      if (known == place) return count++;",
+        "    for (auto& [known, count] : turns) {\n      return count++;",
+        COUNTS,
+    ),
+    Mutant(
+        "reads-and-writes-mixed-up",
+        "tests/cpp/emulation/counts.cpp",
+        "++(access.writes ? kernel.sectors_written : kernel.sectors_read);",
+        "++(access.writes ? kernel.sectors_read : kernel.sectors_written);",
+        COUNTS,
+    ),
+    Mutant(
+        "whole-blocks-for-warps",
+        "tests/cpp/emulation/counts.cpp",
+        "first < slots.size(); first += 32",
+        "first < slots.size(); first += 64",
+        COUNTS,
+        more=(("t < std::min(first + 32, slots.size())", "t < std::min(first + 64, slots.size())"),),
+    ),
+    Mutant(
+        "chains-of-two-threads",
+        "tests/cpp/emulation/counts.cpp",
+        "      thread.turns.clear();\n      thread.chain = 0;\n",
+        "",
+        COUNTS,
+    ),
+    Mutant(
+        "sectors-of-the-launch-before",
+        "tests/cpp/emulation/counts.cpp",
+        "std::exchange(bits_[at], 0)",
+        "bits_[at]",
+        COUNTS,
+        more=(("    touched_.clear();\n", ""),),
+    ),
+    Mutant(
+        "host-memory-counted",
+        "tests/cpp/emulation/counts.cpp",
+        "if (begin < 0 || begin >= device_used || !in_kernel()) return;",
+        "if (!in_kernel()) return;\n"
+        "  if (begin < 0 || begin >= device_used) return void(state_->kernel->bytes_read += bytes * reads);",
+        COUNTS,
+    ),
+    Mutant(
+        "changes-read-twice",
+        "tests/cpp/emulation/cuda/atomic",
+        "    T old = peek();",
+        "    T old = word_.load(std::memory_order_relaxed);",
+        COUNTS,
+    ),
+    Mutant(
+        "waits-not-counted",
+        "tests/cpp/emulation/cuda_runtime.h",
+        "  if (emulation::observer) emulation::observer->waited();\n",
+        "",
+        COUNTS,
+    ),
+    Mutant(
+        "copies-to-the-host-written",
+        "tests/cpp/emulation/cuda_runtime.h",
+        "written = kind == cudaMemcpyDeviceToHost ? 0 : int64_t(bytes);",
+        "written = int64_t(bytes);",
+        COUNTS,
+    ),
+    Mutant(
+        "memsets-of-a-sort-forgotten",
+        "tests/cpp/emulation/cub/launches.h",
+        'observer->launched("memset", passes * portions, 0, passes * lookback);',
+        "",
+        COUNTS,
+        quick=True,
+    ),
+    Mutant(
+        "digits-of-seven-bits",
+        "tests/cpp/emulation/cub/launches.h",
+        "in_steps(bits, 8)",
+        "in_steps(bits, 7)",
+        COUNTS,
+    ),
+    Mutant(
+        "one-tile-too-far",
+        "tests/cpp/emulation/cub/launches.h",
+        "items <= 256 * scaled_items(19,",
+        "items <= 1 + 256 * scaled_items(19,",
+        COUNTS,
+    ),
+    Mutant(
+        "scan-without-its-first-kernel",
+        "tests/cpp/emulation/cub/launches.h",
+        "  observer->launched(init, 1, 0, descriptors);\n",
+        "  (void)init;\n",
+        COUNTS,
+    ),
 ]
 
 
@@ -599,11 +1085,22 @@ def compile_flags(mode: str) -> list[str]:
     return [*FLAGS, *([f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"] if sanitizer else [])]
 
 
-def build(sources: Path, test: str, mode: str, executable: Path) -> tuple[int, str]:
+def build(
+    sources: Path, test: str, mode: str, executable: Path, own_emulation: bool = False
+) -> tuple[int, str]:
+    """own_emulation: not the layer that was compiled once for all, but the one of these sources."""
     cpp = sources / "tests" / "cpp"
+    emulation = cpp / "emulation" / "emulation.cpp" if own_emulation else emulation_object(mode)
     includes = [f"-I{directory}" for directory in (cpp / "emulation", sources / "csrc", cpp)]
-    command = [CXX, *compile_flags(mode), *includes, str(cpp / f"{test}.cpp"), str(emulation_object(mode))]
-    return run([*command, "-o", str(executable)], timeout=600)
+    command, source = [CXX, *compile_flags(mode), *includes], cpp / f"{test}.cpp"
+    linked = [source, emulation]
+    if test == COUNTS:
+        kernels = executable.with_suffix(".o")
+        status, output = run([*command, *COUNTED, "-c", str(source), "-o", str(kernels)], timeout=600)
+        if status != 0:
+            return status, output
+        linked = [kernels, cpp / "emulation" / "counts.cpp", emulation]
+    return run([*command, *map(str, linked), "-o", str(executable)], timeout=600)
 
 
 @functools.cache
@@ -629,7 +1126,8 @@ def outcome(mutant: Mutant) -> str | None:
         return str(error)
     mode = "result" if mutant.shows == "compiler" else mutant.shows
     executable = sources / "test"
-    status, output = build(sources, mutant.test, mode, executable)
+    own_emulation = mutant.file.startswith("tests/cpp/emulation/")
+    status, output = build(sources, mutant.test, mode, executable, own_emulation)
     if mutant.shows == "compiler":
         caught = status != 0 and re.search(SIGNS["compiler"], output)
         return None if caught else "it compiles"

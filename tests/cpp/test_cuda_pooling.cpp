@@ -246,12 +246,13 @@ void test_segments(Random& random) {
   }
   CHECK(same_bits(grad_x, expected));
 
-  launch(cuda::lift<T>, rows * width, segments, memory.copy(grad), grad_x);
+  T* lifted = memory.array<T>(rows * width);
+  launch(cuda::lift<T>, rows * width, segments, memory.copy(grad), lifted);
   for (int64_t i = 0; i < rows * width; ++i) {
     const int64_t c = cluster[size_t(i / width)];
     expected[size_t(i)] = c < 0 ? T(0) : grad[size_t(c * width + i % width)];
   }
-  CHECK(same_bits(grad_x, expected));
+  CHECK(same_bits(lifted, expected));
 
   int64_t* counted = memory.copy(std::vector<int64_t>(size_t(num_clusters), 0));
   launch(cuda::count_rows<int64_t>, rows, segments, counted);
@@ -293,7 +294,7 @@ void test_mask(Random& random) {
 template <class Index, class T>
 void test_pairs(Random& random) {
   const int64_t num_nodes = random.of<int64_t>({1, 4, 60}), width = random.of<int64_t>({1, 31, 33});
-  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, cuda::kPairTile + 5, 3 * cuda::kPairTile});
+  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, (int64_t(1) << Launcher().piece_bits) + 5});
   const std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
   const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
   const Scratch memory(random());
@@ -353,6 +354,23 @@ void test_pairs(Random& random) {
   CHECK(record.assertions.empty());
 }
 
+// Sums of a tile that half precision could not hold; that of all tiles it can.
+template <class T>
+void test_half_tiles() {
+  const Scratch memory;
+  const int64_t num_pairs = 2 * cuda::kPairTile;
+  const int64_t* nodes = memory.copy(std::vector<int64_t>(size_t(num_pairs), 0));
+  std::vector<T> grad(size_t(num_pairs), T(12.0));
+  std::fill(grad.begin() + cuda::kPairTile, grad.end(), T(-12.0));
+  grad[0] = T(13.0);
+  const T* one = memory.copy(std::vector<T>{T(1.0)});
+  T* grad_h = memory.array<T>(1);
+  T* grad_weight = memory.array<T>(1);
+  cuda::pair_dot_backward_kernel(Launcher{nullptr}, Pairs{nodes, nodes, num_pairs, 1}, memory.copy(grad), one,
+                                 one, 1, grad_h, grad_weight, memory);
+  CHECK(float(*grad_weight) == 1 && float(*grad_h) == 2);
+}
+
 void test_bad_pairs(Random& random) {
   const Scratch memory(random());
   const Launcher launch = random_launcher(random);
@@ -389,6 +407,8 @@ void test_one(Random& random) {
 
 int main(int argc, char** argv) {
   using namespace gpn::test;
+  test_half_tiles<Half>();
+  test_half_tiles<BFloat16>();
   return for_seeds(argc, argv, 60, [](emulation::Random& random, uint64_t seed) {
     switch (seed / emulation::kPolicies % 5) {
       case 0: test_one<uint32_t, float>(random); break;

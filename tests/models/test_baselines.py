@@ -10,7 +10,7 @@ pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
 import graphs
 from torch.nn import functional
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GCNConv, global_mean_pool
+from torch_geometric.nn import GCNConv, dense_diff_pool, dense_mincut_pool, global_mean_pool
 
 from models.baselines import BASELINES, DENSE, FLAT, DensePool, GraphBaseline, clusters
 
@@ -213,6 +213,11 @@ def test_dense_assignment_is_the_one_pooled_by(pool, assign):
     torch.testing.assert_close(assignment.sum(dim=-1), torch.ones(2, 7))
     torch.testing.assert_close(out.x[0], assignment[0].t() @ x[0])
     torch.testing.assert_close(out.x[1], assignment[1, :5].t() @ x[1, :5])
+    function = {"mincut": dense_mincut_pool, "diffpool": dense_diff_pool}[pool]
+    _, coarse, *losses = function(x, adj, out.logits, mask)
+    torch.testing.assert_close(out.adj, coarse)
+    torch.testing.assert_close(out.extra_loss, sum(losses))
+    assert len(losses) == 2
 
 
 @pytest.mark.parametrize(
