@@ -79,9 +79,10 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
 
 NOTES = """\
 Our layer holds tiles of edges and nodes instead of a row of features per edge, so its peak is what comes
-out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part. EdgePooling calls
-torch for every edge: on the CPU the record of its calls outgrows the memory beyond 10,000 nodes, so its peak
-there is unknown."""
+out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part.
+
+EdgePooling calls torch for every edge: on the CPU the record of its calls outgrows the memory beyond 10,000
+nodes, so its peak there is unknown."""
 
 
 MEASURE = "Peak memory"
