@@ -251,6 +251,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.device != "cpu":
         parser.error("--device: the ranks of this benchmark are processes on the CPU")
+    if options.processor_time:
+        parser.error("--processor-time: this benchmark reads both clocks as it is")
     common.prepare(options)
     sizes = [10_000, 100_000] if options.quick else [10_000, 100_000, 1_000_000]
     repeats = 3 if options.quick else 7
