@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -32,6 +33,9 @@ needs_binutils = pytest.mark.skipif(
 )
 
 
+EMPTY = tempfile.TemporaryDirectory()
+
+
 def run(*command: object, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(word) for word in command],
@@ -39,7 +43,7 @@ def run(*command: object, **environ: str) -> subprocess.CompletedProcess[str]:
         text=True,
         env={**os.environ, **environ},
         # Not the root, where Python would prefer the checkout's package, nor where setuptools finds others.
-        cwd=Path(__file__).parent / "cpp",
+        cwd=EMPTY.name,
     )
 
 
