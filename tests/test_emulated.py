@@ -54,7 +54,7 @@ def test_other_results_are_noticed(emulated):
 def test_a_cluster_out_of_range_trips_the_assertion(emulated):
     calls = record(emulated, lambda: torch.ops.gpn.lift(torch.ones(2, 1), torch.tensor([0, 1])))
     calls[0].arguments["cluster"][0] = 2
-    with pytest.raises(RuntimeError, match="lift: .*: cluster: ids from -1 to num_clusters - 1"):
+    with pytest.raises(RuntimeError, match=r"lift: .*: cluster: ids from -1 to num_clusters - 1"):
         emulated.count(calls)
 
 
