@@ -77,6 +77,14 @@ def test_node_classifier_learns_two_halves_of_a_path():
     assert (out.argmax(dim=1) == y).float().mean() > 0.8
 
 
+def test_ways_to_tame_masks():
+    names = run(program("LayerNorm"))
+    plain = names["pool"].multiset(names["x"], names["out"].cluster, names["out"].x.size(0))
+    assert torch.allclose(names["divided"], plain)
+    names["divided"].sum().backward()
+    assert any(parameter.grad.any() for parameter in names["pool"].select.parameters())
+
+
 def test_option_table_is_complete_and_right_about_defaults():
     documented = re.findall(r"^\| `(\w+)` \(([^)]*)\) \|", GUIDE, re.MULTILINE)
     parameters = inspect.signature(ParsePooling).parameters.values()
