@@ -2,12 +2,16 @@
 #
 #   TORCH         what `pip install` gets as torch, with further pip arguments if need be
 #   GPN_OPS_CUDA  1 also builds the CUDA library (needs nvcc): `make test GPN_OPS_CUDA=1` on a GPU machine
-#   WHEEL_CUDA    the same for the wheel, where the default is auto: with CUDA where nvcc is found
+#   WHEEL_CUDA    the same for the wheel; the default is auto: where nvcc is found and torch has CUDA
+#   WHEEL_PLATFORM  what the wheel promises to run on; "auto" takes the widest that the build machine allows
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 GPN_OPS_CUDA ?= 0
 WHEEL_CUDA ?= auto
+WHEEL_PLATFORM ?= manylinux_2_28_$(shell uname -m)
+# The newest torch that this version was tested with.
+TORCH_LATEST ?= 2.15
 export GPN_OPS_CUDA
 export GPN_OPS_WERROR ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -23,8 +27,8 @@ CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-torch-2.10 lint format build cpp-test sanitize mutants mutants-quick \
-    cuda cuda-link compute-sanitizer wheel bench guard docs clean
+.PHONY: help demo test test-all test-torch-2.10 test-torch-latest lint format build cpp-test sanitize mutants \
+    mutants-quick cuda cuda-link cuda-old-ptxas compute-sanitizer wheel test-wheel bench guard docs clean
 
 help:
 	@echo "make demo             parse a graph, time the operator, train a small GPN, draw its trees (minutes)"
@@ -32,12 +36,15 @@ help:
 	@echo "make lint             ruff, mypy, clang-format; 'make format' repairs what it can"
 	@echo "make cpp-test         C++ tests of the torch-free headers"
 	@echo "make sanitize         the same under AddressSanitizer, UBSan and ThreadSanitizer"
-	@echo "make mutants          plant bugs in a copy of the sources: the C++ tests must catch each of them"
+	@echo "make mutants          plant bugs in a copy of the sources: the tests must catch each of them"
 	@echo "make cuda             compile and link the CUDA library, check it (needs nvcc, no GPU)"
-	@echo "make cuda-link        link it against the CUDA build of torch and load it there (downloads that torch)"
+	@echo "make cuda-link        link it beside CUDA builds of torch and load it there (downloads three of them)"
+	@echo "make cuda-old-ptxas   assemble the kernels with the ptxas of CUDA 12 (downloads it)"
 	@echo "make compute-sanitizer  the GPU tests under NVIDIA's compute-sanitizer (needs a GPU)"
-	@echo "make wheel            a wheel in dist/ (with CUDA where nvcc is found)"
-	@echo "make test-torch-2.10  that wheel, tested beside the oldest torch it serves"
+	@echo "make wheel            a wheel in dist/ that PyPI takes (with CUDA where nvcc is found and torch has it)"
+	@echo "make test-wheel       that wheel, installed into a fresh environment and tried"
+	@echo "make test-torch-2.10  that wheel, tested beside the oldest torch it serves (downloads it: several GB)"
+	@echo "make test-torch-latest  the same beside the newest, $(TORCH_LATEST)"
 	@echo "make test-all         everything, the slow tests included"
 	@echo "make bench            the benchmarks, and the pages that show them"
 	@echo "make docs             the documentation site, in build/docs"
@@ -76,8 +83,8 @@ test-all: build
 	@$(MAKE) --no-print-directory mutants
 	@echo "== test: Python, all tiers"
 	@$(BIN)/pytest -q -m ""
-	@$(MAKE) --no-print-directory test-torch-2.10
-	@if command -v nvcc > /dev/null; then $(MAKE) --no-print-directory cuda cuda-link; \
+	@$(MAKE) --no-print-directory test-wheel test-torch-2.10 test-torch-latest
+	@if command -v nvcc > /dev/null; then $(MAKE) --no-print-directory cuda cuda-link cuda-old-ptxas; \
 	    else echo "!! CUDA NOT CHECKED: nvcc was not found"; fi
 
 cpp-test: build/cpp-plain.tested
@@ -93,31 +100,41 @@ build/cpp-%.tested: .venv/.ready
 	@$(BIN)/cmake --build build/cpp-$* -- --quiet
 	@$(CTEST) --test-dir build/cpp-$*
 
-mutants:
-	@echo "== planted bugs"
-	@$(PYTHON) tests/cpp/mutants.py
-
-mutants-quick:
-	@echo "== planted bugs (quick)"
-	@$(PYTHON) tests/cpp/mutants.py --quick
+mutants mutants-quick: build
+	@echo "== planted bugs: C++ and CUDA"
+	@$(PYTHON) tests/cpp/mutants.py $(if $(filter mutants-quick,$@),--quick)
+	@echo "== planted bugs: Python"
+	@$(BIN)/python tests/mutants.py $(if $(filter mutants-quick,$@),--quick)
 
 cuda:
 	@$(MAKE) --no-print-directory build GPN_OPS_CUDA=1
 	@$(BIN)/python tests/check_ptxas.py build/cmake
 	@$(BIN)/pytest -q tests/test_build.py tests/test_cuda_library.py
 
-# The CUDA build of torch with what it needs, in an environment of its own: several GB, once. Three equals
-# signs: not a build with a local version, such as the CPU's.
-CUDA_TORCH ?= torch===2.13.0
-.venv-cuda/.ready:
-	@echo "== environment: .venv-cuda ($(CUDA_TORCH))"
-	@$(PYTHON) -m venv .venv-cuda
-	@.venv-cuda/bin/python -m pip -qq --no-input install "$(CUDA_TORCH)" "cmake>=3.26" ninja numpy
+# Builds of torch as PyPI has them, with CUDA: several GB each, once. Three equals signs: not a build with a local
+# version, such as the CPU's.
+.venv-torch-%/.ready:
+	@echo "== environment: .venv-torch-$* (torch===$*.0)"
+	@$(PYTHON) -m venv .venv-torch-$*
+	@.venv-torch-$*/bin/python -m pip -qq --no-input install "torch===$*.0" numpy
 	@touch $@
 
-cuda-link: .venv-cuda/.ready
-	@echo "== CUDA library, linked and loaded beside $(CUDA_TORCH)"
-	@PATH=$(abspath .venv-cuda/bin):$$PATH .venv-cuda/bin/python tests/cuda_link.py
+LINK_TORCHES := 2.10 2.13 $(TORCH_LATEST)
+cuda-link: .venv/.ready $(LINK_TORCHES:%=.venv-torch-%/.ready)
+	@echo "== CUDA library, linked and loaded beside torch $(LINK_TORCHES)"
+	@$(BIN)/python tests/cuda_link.py $(LINK_TORCHES:%=.venv-torch-%/bin/python)
+
+OLD_PTXAS := 12.0.140 12.6.85
+build/ptxas-%/.ready: .venv/.ready
+	@mkdir -p build/ptxas-$*
+	@$(PIP) install --no-deps --target build/ptxas-$* nvidia-cuda-nvcc-cu12==$*
+	@touch $@
+
+cuda-old-ptxas: $(OLD_PTXAS:%=build/ptxas-%/.ready)
+	@echo "== CUDA kernels, assembled by ptxas $(OLD_PTXAS)"
+	@for version in $(OLD_PTXAS); do \
+	    $(BIN)/python tests/cuda_old_ptxas.py build/ptxas-$$version/nvidia/cuda_nvcc/bin/ptxas || exit 1; \
+	done
 
 # memcheck: accesses; racecheck: shared memory; synccheck: barriers and shuffles; initcheck: memory never written.
 compute-sanitizer:
@@ -131,29 +148,56 @@ compute-sanitizer:
 
 # ------------------------------------------------------------------------------------------ packaging
 
+# auditwheel puts the platform into the name if the libraries keep its promise. What they need of torch stays
+# torch's; the second audit reads from their symbols that it is the stable interface alone.
 wheel: .venv/.ready
 	@echo "== wheel"
-	@rm -rf dist build/lib* build/bdist.*
-	@GPN_OPS_CUDA=$(WHEEL_CUDA) $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@rm -rf dist build/lib* build/bdist.* build/wheel
+	@GPN_OPS_CUDA=$(WHEEL_CUDA) $(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/wheel .
+	@PATH=$(abspath $(BIN)):$$PATH $(BIN)/auditwheel repair --plat $(WHEEL_PLATFORM) --only-plat \
+	    --exclude 'libtorch*.so' --wheel-dir dist build/wheel/*.whl 2> build/wheel/audit.log \
+	    || { cat build/wheel/audit.log; exit 1; }
+	@$(BIN)/twine check --strict dist/*.whl
+	@$(BIN)/python -m zipfile -e dist/*.whl build/wheel/unpacked
+	@$(BIN)/torch-abi-audit --check torch build/wheel/unpacked/gpn_ops
 	@ls dist/*.whl
 
-.venv-torch-2.10/.ready: pyproject.toml
-	@echo "== environment: .venv-torch-2.10"
-	@$(PYTHON) -m venv .venv-torch-2.10
-	@.venv-torch-2.10/bin/python -m pip -qq --no-input install torch==2.10.0
-	@touch $@
+# Nothing of the checkout may help: neither its environment nor its package, which tests/test_build.py checks.
+test-wheel: wheel
+	@echo "== test: the wheel, in a fresh environment"
+	@rm -rf build/venv-wheel
+	@$(PYTHON) -m venv build/venv-wheel
+	@build/venv-wheel/bin/python -m pip -qq --no-input install $(TORCH)
+	@build/venv-wheel/bin/python -m pip -qq --no-input install "$$(ls dist/*.whl)[pyg,test]"
+	@GPN_OPS_TEST_INSTALLED=1 build/venv-wheel/bin/pytest -q tests/test_wheel.py tests/test_build.py \
+	    tests/test_readme.py
 
-# The checkout's own package must not be tested in place of the wheel: tests/test_build.py checks.
+# $(1): a version of torch. All tests, with the wheel in the place of the checkout's package.
+define test_wheel_beside
+	@echo "== test: the wheel, beside torch $(1)"
+	@.venv-torch-$(1)/bin/python -m pip -qq --no-input install --force-reinstall --no-deps dist/*.whl
+	@.venv-torch-$(1)/bin/python -m pip -qq --no-input install "$$(ls dist/*.whl)[models,pyg,test]"
+	@GPN_OPS_TEST_INSTALLED=1 .venv-torch-$(1)/bin/pytest -q --pyargs tests gpn_ops
+endef
+
 test-torch-2.10: wheel .venv-torch-2.10/.ready
-	@echo "== test: the wheel, beside torch 2.10"
-	@.venv-torch-2.10/bin/python -m pip -qq --no-input install --force-reinstall --no-deps dist/*.whl
-	@.venv-torch-2.10/bin/python -m pip -qq --no-input install "$$(ls dist/*.whl)[models,pyg,test]"
-	@GPN_OPS_TEST_INSTALLED=1 .venv-torch-2.10/bin/pytest -q --pyargs tests gpn_ops
+	$(call test_wheel_beside,2.10)
+
+test-torch-latest: wheel .venv-torch-$(TORCH_LATEST)/.ready
+	$(call test_wheel_beside,$(TORCH_LATEST))
 
 # ------------------------------------------------------------------------------------------- the rest
 
-bench: build
-	@for benchmark in "parse.py --instructions" coarsen.py layer.py memory.py "memory.py --backward" time.py; do \
+# Peers from other libraries, one of them built from source: minutes, once.
+.venv/.peers: .venv/.ready
+	@echo "== environment: peers for the benchmarks"
+	@PATH=$(abspath $(BIN)):$$PATH $(PIP) install --no-build-isolation --editable '.[bench-peers]'
+	@touch $@
+
+bench: build .venv/.peers
+	@for benchmark in "parse.py --instructions" "parse.py --hubs" coarsen.py "coarsen.py --hubs" \
+	    layer.py "layer.py --hubs" memory.py "memory.py --backward" \
+	    speed.py "speed.py --backward" "speed.py --paper"; do \
 	    echo "== benchmark: $$benchmark"; \
 	    PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/$$benchmark || exit 1; \
 	done
@@ -174,11 +218,15 @@ docs: build .venv/.docs
 	@echo build/docs/index.html
 
 lint: .venv/.ready
-	@echo "== lint: ruff, mypy, clang-format"
+	@echo "== lint: ruff, mypy, clang-format, workflows"
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/zizmor --quiet --offline --no-progress .github/workflows
+	@if command -v actionlint > /dev/null; then actionlint; \
+	    else echo "!! actionlint was not found: .github/workflows NOT CHECKED by it"; fi
 
 format: .venv/.ready
 	@$(BIN)/ruff check --quiet --fix-only .

@@ -3,13 +3,16 @@
 Everything declarative is in pyproject.toml, the sources and compiler settings are in CMakeLists.txt.
 
 Environment:
-    GPN_OPS_CUDA        auto (default: the CUDA library is built where nvcc is found), 1 or 0
-    GPN_OPS_CUDA_ARCHS  CUDA architectures, for example "80-real;90" (default: see CMakeLists.txt)
-    GPN_OPS_WERROR      1: warnings in our own code are errors
+    GPN_OPS_CUDA          1: build the CUDA library; 0: do not; auto (default): where nvcc is found and torch
+                          has CUDA, and if that fails, warn and go on without
+    GPN_OPS_CUDA_ARCHS    CUDA architectures in CMake's form, for example "80-real;90"
+    TORCH_CUDA_ARCH_LIST  the same in torch's form, "8.0;9.0+PTX" (default: see cmake/cuda_archs.cmake)
+    GPN_OPS_WERROR        1: warnings in our own code are errors
 """
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,16 +37,43 @@ def tool_path() -> str:
     return path
 
 
-def cmake_settings(environ: dict[str, str]) -> list[str]:
-    """CMake arguments for the environment switches."""
-    cuda = environ.get("GPN_OPS_CUDA", "auto").lower()
-    if cuda not in CUDA_SWITCH:
-        sys.exit(f"gpn_ops: GPN_OPS_CUDA is {cuda!r}, expected one of {', '.join(CUDA_SWITCH)}")
+class BuildError(Exception):
+    """A command failed; the message ends with what it printed last."""
+
+
+def run(command: list[str], environ: dict[str, str]) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ)
+    if done.returncode:
+        raise BuildError(f"{done.stdout}\ngpn_ops: {' '.join(command)}\nfailed, see above")
+    return done.stdout
+
+
+def cuda_switch(environ: dict[str, str]) -> str:
+    switch = environ.get("GPN_OPS_CUDA", "auto").lower()
+    if switch not in CUDA_SWITCH:
+        sys.exit(f"gpn_ops: GPN_OPS_CUDA is {switch!r}, expected one of {', '.join(CUDA_SWITCH)}")
+    return switch
+
+
+def cmake_settings(environ: dict[str, str], cuda: str, without_cuda: str = "") -> list[str]:
+    """CMake arguments: whether to build for CUDA, and if not, why; and the environment switches."""
     return [
+        f"-DPython3_EXECUTABLE={sys.executable}",
         f"-DGPN_OPS_CUDA={CUDA_SWITCH[cuda]}",
+        f"-DGPN_OPS_WITHOUT_CUDA={without_cuda}",
         f"-DGPN_OPS_CUDA_ARCHS={environ.get('GPN_OPS_CUDA_ARCHS', '')}",
         f"-DGPN_OPS_WERROR={'ON' if environ.get('GPN_OPS_WERROR', '0') == '1' else 'OFF'}",
     ]
+
+
+def readme() -> str:
+    """README.md, its links leading into the repository instead of to files beside it."""
+    urls = re.search(r'^Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert urls is not None, "pyproject.toml: no line Repository = ..."
+    text = (ROOT / "README.md").read_text()
+    # A picture has to be the file itself, not the page that shows it.
+    text = re.sub(r"(!\[[^\]]*\])\((?!https?://|#)", rf"\1({urls[1]}/raw/main/", text)
+    return re.sub(r"(\[[^\]]*\])\((?!https?://|#)", rf"\1({urls[1]}/blob/main/", text)
 
 
 class BuildLibraries(Command):
@@ -75,25 +105,39 @@ class BuildLibraries(Command):
     def run(self) -> None:
         # CMake itself needs the path too: it starts more CMakes, to try out compilers.
         environ = {**os.environ, "PATH": tool_path()}
+        cuda = cuda_switch(environ)
+        # Unlike a traceback, an exit leaves the compiler's message at the end of the output.
+        try:
+            self.build(environ, cuda, "GPN_OPS_CUDA=0" if cuda == "0" else "")
+        except BuildError as error:
+            if cuda != "auto":
+                sys.exit(str(error))
+            try:
+                self.build(environ, "0", "its build failed")
+            except BuildError as cpu_error:
+                sys.exit(str(cpu_error))
+            print(
+                f"{error}\ngpn_ops: WARNING: the CUDA library could not be built, see above. gpn_ops goes on "
+                "without it: CUDA tensors are served by plain PyTorch. GPN_OPS_CUDA=1 makes this an error, "
+                "GPN_OPS_CUDA=0 leaves CUDA out.",
+                file=sys.stderr,
+            )
+        # A library of an earlier build with CUDA must not outlive a build without.
+        if json.loads((self.package_dir / "_build_info.json").read_text())["cuda"] is None:
+            (self.package_dir / "libgpn_ops_cuda.so").unlink(missing_ok=True)
+
+    def build(self, environ: dict[str, str], cuda: str, without_cuda: str) -> None:
         cmake = shutil.which("cmake", path=environ["PATH"])
         build_dir = ROOT / "build" / "cmake"
-        settings = [f"-DPython3_EXECUTABLE={sys.executable}", *cmake_settings(environ)]
+        settings = cmake_settings(environ, cuda, without_cuda)
         for command in (
             [cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings],
             [cmake, "--build", str(build_dir)],
             [cmake, "--install", str(build_dir), "--prefix", str(self.package_dir)],
         ):
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ
-            )
-            # Unlike a traceback, an exit leaves the compiler's message at the end of the output.
-            if done.returncode:
-                sys.exit(f"{done.stdout}\ngpn_ops: {' '.join(command)}\nfailed, see above")
+            output = run(command, environ)
             if self.verbose:
-                print(done.stdout, end="", file=sys.stderr)
-        # A library of an earlier build with CUDA must not outlive a build without.
-        if json.loads((self.package_dir / "_build_info.json").read_text())["cuda"] is None:
-            (self.package_dir / "libgpn_ops_cuda.so").unlink(missing_ok=True)
+                print(output, end="", file=sys.stderr)
 
     def get_source_files(self) -> list[str]:
         return []
@@ -123,5 +167,7 @@ if __name__ == "__main__":
     build.sub_commands.append(("build_libraries", None))
     setup(
         distclass=PlatformDistribution,
+        long_description=readme(),
+        long_description_content_type="text/markdown",
         cmdclass={"build_libraries": BuildLibraries, "bdist_wheel": PlatformWheel},
     )

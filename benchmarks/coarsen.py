@@ -1,6 +1,7 @@
 """How fast ``gpn_ops.coarsen`` is, beside PyG's ``coalesce`` on edges that were relabelled before.
 
-Sparse random graphs with 2n undirected edges, both directions stored; clusters by ``gpn_ops.parse``. coarsen
+Sparse random graphs with 2n undirected edges, or with --hubs a real graph whose largest hub has 88,858
+neighbours beside a random one as large; both directions stored, clusters by ``gpn_ops.parse``. coarsen
 relabels the edges, drops or keeps those inside a cluster, and finds the representatives; what it is compared
 with only sorts and merges edges that were relabelled, and freed of inner edges, before the clock started:
 
@@ -12,16 +13,18 @@ with only sorts and merges edges that were relabelled, and freed of inner edges,
 All are checked against each other before anything is timed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import common
 import torch
+from torch import Tensor
 from torch_geometric.utils import coalesce
 from tqdm import tqdm
 
 import gpn_ops
 
+SPARSE = "sparse"
 # method: what it is compared with
 PEERS = {
     "coarsen": "coalesce",
@@ -33,9 +36,8 @@ PEERS = {
 class Case:
     """One graph, its clusters, and every method on it."""
 
-    def __init__(self, num_nodes: int, device: torch.device):
+    def __init__(self, edge_index: Tensor, scores: Tensor, num_nodes: int, device: torch.device):
         self.num_nodes, self.device = num_nodes, device
-        edge_index, scores = common.random_graph(num_nodes, 2 * num_nodes)
         self.edge_index, self.weight = edge_index.to(device), scores.to(device)
         self.cluster = gpn_ops.parse(self.edge_index, self.weight, num_nodes)
         self.num_clusters = int(self.cluster.max()) + 1
@@ -86,6 +88,11 @@ Scratch memory of the unweighted form. With attributes the operator also writes 
 each edge became, in random order, and reduces by it; that is what bounds the weighted form."""
 
 
+def sparse(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """The results on random graphs. Older ones have no others."""
+    return [result for result in content["results"] if result.get("kind", SPARSE) == SPARSE]
+
+
 def report(content: dict[str, Any]) -> str:
     """The table, in Markdown."""
     rows = []
@@ -94,7 +101,7 @@ def report(content: dict[str, Any]) -> str:
         median = {name: run["median"] for name, run in result["seconds"].items()}
         rows.append(
             [
-                f"{result['num_nodes']:,}",
+                f"{result.get('kind', SPARSE)} {result['num_nodes']:,}",
                 *(f"{1e3 * median[name]:.3g}" for name in names),
                 *(f"{median[peer] / median[name]:.1f}" for name, peer in PEERS.items()),
                 f"{result['scratch_bytes_per_node']:.1f}",
@@ -106,27 +113,46 @@ def report(content: dict[str, Any]) -> str:
 
 def highlights(content: dict[str, Any]) -> list[list[str]]:
     """What README.md shows."""
-    largest = content["results"][-1]
-    median = {name: run["median"] for name, run in largest["seconds"].items()}
-    title = f"`coarsen`, {largest['num_nodes']:,} nodes: times faster than PyG's `coalesce` alone"
+    if random := sparse(content):
+        shown, graph = random[-1], f"{random[-1]['num_nodes']:,} nodes"
+    else:
+        shown = content["results"][0]
+        graph = f"a real graph with hubs ({common.how(content['machine'])})"
+    median = {name: run["median"] for name, run in shown["seconds"].items()}
+    title = f"`coarsen`, {graph}: times faster than PyG's `coalesce` alone"
     return [[title, f"{median['coalesce'] / median['coarsen']:.1f}"]]
 
 
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    if not sparse(content):
+        return {}  # two graphs of one size: nothing to draw
+    machine = content["machine"]
+    title = f"Coarsening a sparse graph ({machine['device']}, {machine['threads']} threads)"
+    curves = common.medians(sparse(content))
+    return {"": common.Plot(title, "nodes (2n undirected edges)", "seconds", curves, {})}
+
+
+def graphs(sizes: list[int]) -> Iterator[tuple[str, Tensor, Tensor, int]]:
+    """Kind, edge_index, scores and nodes of the random graphs."""
+    for num_nodes in tqdm(sizes, desc="timing"):
+        yield SPARSE, *common.random_graph(num_nodes, 2 * num_nodes), num_nodes
+
+
 def main() -> None:
-    options = common.arguments(__doc__).parse_args()
+    parser = common.arguments(__doc__)
+    common.add_hubs(parser)
+    options = parser.parse_args()
     device = common.prepare(options)
     sizes = [1_000, 10_000, 100_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
-    content = {"results": [Case(size, device).measure() for size in tqdm(sizes, desc="timing")]}
+    results = []
+    for kind, edge_index, scores, num_nodes in common.hubs_and_random() if options.hubs else graphs(sizes):
+        results.append({"kind": kind, **Case(edge_index, scores, num_nodes, device).measure()})
+    content = {"results": results}
     print(report(content))
 
-    path = options.output / f"coarsen_{device.type}.json"
-    common.save(path, device, **content)
-    curves = {
-        name: [(result["num_nodes"], result["seconds"][name]["median"]) for result in content["results"]]
-        for name in ("coarsen", "coalesce")
-    }
-    title = f"Coarsening a sparse graph ({device.type}, {options.threads} threads)"
-    common.plot_loglog(path, title, "nodes (2n undirected edges)", "seconds", curves)
+    stem = "coarsen_hubs" if options.hubs else "coarsen"
+    path = options.output / f"{stem}_{device.type}.json"
+    common.save_plots(path, plots(common.save(path, device, **content)))
 
 
 if __name__ == "__main__":

@@ -60,14 +60,18 @@ def main() -> None:
     print(f"  drawn in {picture}")
 
     print("\nTiming parse beside its peers (sparse graphs, 2n undirected edges, CPU):")
-    device, rows, curves = torch.device("cpu"), [], {}
+    device, results = torch.device("cpu"), []
     for num_nodes in tqdm([1_000, 10_000, 100_000, 1_000_000], desc="timing", leave=False):
-        seconds = Case(num_nodes, 2 * num_nodes, device).measure()["seconds"]
-        rows.append([f"{num_nodes:,}", *(f"{1e3 * run['median']:.3g}" for run in list(seconds.values())[:5])])
-        for name, run in seconds.items():
-            curves.setdefault(name, []).append((num_nodes, run["median"]))
-    print(common.table(["nodes", *(f"{name} (ms)" for name in list(curves)[:5])], rows))
-    common.plot_loglog(options.output / "times", "Parsing a sparse graph (CPU)", "nodes", "seconds", curves)
+        results.append(Case(*common.random_graph(num_nodes, 2 * num_nodes), num_nodes, device).measure())
+    curves = common.medians(results)
+    rows = []
+    for result in results:
+        seconds = result["seconds"]
+        cells = (f"{1e3 * seconds[name]['median']:.3g}" if name in seconds else "-" for name in curves)
+        rows.append([f"{result['num_nodes']:,}", *cells])
+    print(common.table(["nodes", *(f"{name} (ms)" for name in curves)], rows))
+    plot = common.Plot("Parsing a sparse graph (CPU)", "nodes", "seconds", curves, {})
+    common.save_plots(options.output / "times", {"": plot})
 
 
 if __name__ == "__main__":

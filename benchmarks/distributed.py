@@ -249,7 +249,7 @@ def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     options = parser.parse_args()
-    if options.device == "cuda":
+    if options.device != "cpu":
         parser.error("--device: the ranks of this benchmark are processes on the CPU")
     common.prepare(options)
     sizes = [10_000, 100_000] if options.quick else [10_000, 100_000, 1_000_000]

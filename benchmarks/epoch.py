@@ -24,8 +24,7 @@ sys.path.insert(0, str(common.RESULTS.parent.parent))
 
 from models import config as configs
 from models import data
-from models.train import prepare
-from models.training import Place, Run, loss_sum
+from models.training import Place, Run, loss_sum, prepare
 
 DATASETS = ("NCI1", "PROTEINS", "Cora")
 FACTORS = {"mm": (0, 1), "addmm": (1, 2), "addmm_": (1, 2), "mv": (0, 1), "addmv": (1, 2), "bmm": (0, 1)}

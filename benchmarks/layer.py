@@ -1,11 +1,12 @@
 """Time of the pooling layer, all defaults, beside the matrix products that it cannot do without.
 
-    python benchmarks/layer.py --device cpu|cuda [--quick]
+    python benchmarks/layer.py --device cpu|cuda [--hubs] [--quick]
 
-A batch of 10 dense graphs (edge probability 0.2, n nodes each), 128 channels, forward without gradients. The
-measure are the bare matrix products that score each undirected edge once, outputs preallocated. `Algorithm 1`
-is the paper's listing alone, without the rest of a layer. The layer is checked against the paper's formulas
-before anything is timed. Its memory, and more peers: memory.py and time.py.
+A batch of 10 dense graphs (edge probability 0.2, n nodes each), or with --hubs a real graph whose largest hub
+has 88,858 neighbours beside a random one as large; 128 channels, forward without gradients. The measure are
+the bare matrix products that score each undirected edge once, outputs preallocated. `Algorithm 1` is the
+paper's listing alone, without the rest of a layer. The layer is checked against the paper's formulas before
+anything is timed. Its memory, and more peers: memory.py and speed.py.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import common
 import torch
 from torch import Tensor
-from torch_geometric.nn import ASAPooling, EdgePooling, SAGPooling
+from torch_geometric.nn import ASAPooling, EdgePooling, SAGPooling, TopKPooling
 from tqdm import tqdm
 
 from gpn_ops import ops, reference
@@ -23,12 +24,13 @@ CHANNELS = 128
 NUM_GRAPHS = 10
 EDGE_PROBABILITY = 0.2
 SIZES = (100, 200, 500, 1000)
-PEERS = ("EdgePooling", "ASAPooling", "SAGPooling", "Algorithm 1")
+DENSE = "10 dense graphs"
+NOT_LAYERS = ("bare products", "Algorithm 1")
 NOTES = """\
 The parts are timed one by one, each on the results of those before it. `score` has the matrix products,
 and beside them the products of features, a LayerNorm and a ReLU for every undirected edge. On small
-graphs the number of calls counts, not their work. At n = 100 SAGPooling is faster than the bare products
-alone: it scores nodes, of which there are ten times fewer than edges."""
+graphs the number of calls counts, not their work. TopKPooling and SAGPooling score nodes, of which there are
+ten times fewer than edges already at n = 100."""
 
 
 def dense_batch(num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -62,21 +64,21 @@ def validate(device: torch.device) -> None:
 
 
 @torch.no_grad()
-def measure(num_nodes: int, device: torch.device) -> dict[str, Any]:
+def measure(kind: str, num_nodes: int, edge_index: Tensor, batch: Tensor) -> dict[str, Any]:
     """Median seconds of the layer, its measure and its peers, and of the layer's parts."""
     torch.manual_seed(0)
-    edge_index, batch = dense_batch(num_nodes, device)
-    n = batch.numel()
+    device, n = batch.device, batch.numel()
     x = torch.randn(n, CHANNELS, device=device)
     pool = ParsePooling(CHANNELS).to(device)
     first, last = (lin.weight.t() for lin in pool.select.scorer.lins)
     pairs, slot = ops.undirected(edge_index, n)
     rows = torch.randn(pairs.size(1), CHANNELS, device=device)
     hidden, logits = torch.empty_like(rows), rows.new_empty(rows.size(0), 1)
-    scores = ops.lift(pool.select.scorer.score_pairs(x, pairs), slot)
+    scores = pool.select.scorer(x, edge_index)
     cluster = ops.parse(edge_index, scores, n)
     num_clusters = ops.coarsen(edge_index, cluster).representative.numel()
-    edge, asap, sag = (kind(CHANNELS).to(device) for kind in (EdgePooling, ASAPooling, SAGPooling))
+    kinds = (EdgePooling, ASAPooling, SAGPooling, TopKPooling)
+    edge, asap, sag, topk = (each(CHANNELS).to(device) for each in kinds)
 
     def bare_products() -> None:
         torch.mm(rows, first, out=hidden)
@@ -85,15 +87,17 @@ def measure(num_nodes: int, device: torch.device) -> dict[str, Any]:
     layers = {
         "bare products": bare_products,
         "ParsePooling": lambda: pool(x, edge_index, batch=batch),
-        "EdgePooling": lambda: edge(x, edge_index, batch),
-        "ASAPooling": lambda: asap(x, edge_index, batch=batch),
+        "TopKPooling": lambda: topk(x, edge_index, batch=batch),
         "SAGPooling": lambda: sag(x, edge_index, batch=batch),
     }
+    if kind == DENSE:  # around hubs these run out of memory or patience, which only speed.py survives
+        layers["EdgePooling"] = lambda: edge(x, edge_index, batch)
+        layers["ASAPooling"] = lambda: asap(x, edge_index, batch=batch)
     if num_nodes <= 200:
         layers["Algorithm 1"] = lambda: reference.algorithm1(edge_index, scores, n)
     parts = {
         "undirected": lambda: ops.undirected(edge_index, n),
-        "score": lambda: pool.select.scorer.score_pairs(x, pairs),
+        "score": lambda: pool.select.scorer(x, pairs, directed=True),
         "lift": lambda: ops.lift(scores, slot),
         "parse": lambda: ops.parse(edge_index, scores, n),
         "coarsen": lambda: ops.coarsen(edge_index, cluster),
@@ -101,6 +105,7 @@ def measure(num_nodes: int, device: torch.device) -> dict[str, Any]:
         "multiset": lambda: pool.multiset(x, cluster, num_clusters),
     }
     return {
+        "kind": kind,
         "num_nodes": num_nodes,
         "seconds": {name: time.median for name, time in common.timed(layers, device, seconds=3.0).items()},
         "parts": {name: time.median for name, time in common.timed(parts, device).items()},
@@ -116,40 +121,62 @@ def report(content: dict[str, Any]) -> str:
         seconds = result["seconds"]
         shown = [f"{1e3 * seconds[name]:,.3g}" if name in seconds else "-" for name in layers]
         ratio = seconds["ParsePooling"] / seconds["bare products"]
-        rows.append([result["num_nodes"], *shown, f"{ratio:.2f}"])
-        part_rows.append([result["num_nodes"], *(f"{1e3 * result['parts'][name]:,.3g}" for name in parts)])
-    table = common.table(["n", *(f"{name} (ms)" for name in layers), "ParsePooling / bare products"], rows)
+        name = f"{result.get('kind', DENSE)}, n = {result['num_nodes']:,}"
+        rows.append([name, *shown, f"{ratio:.2f}"])
+        part_rows.append([name, *(f"{1e3 * result['parts'][name]:,.3g}" for name in parts)])
+    table = common.table(["", *(f"{name} (ms)" for name in layers), "ParsePooling / bare products"], rows)
+    points = [
+        {
+            "kind": result.get("kind", DENSE),
+            "method": name,
+            "num_nodes": result["num_nodes"],
+            "seconds": seconds,
+        }
+        for result in results
+        for name, seconds in result["seconds"].items()
+        if name not in NOT_LAYERS
+    ]
+    for kind in dict.fromkeys(point["kind"] for point in points):
+        part = [point for point in points if point["kind"] == kind]
+        table += f"\n\n{kind[0].upper() + kind[1:]}:\n\n" + common.better_and_worse(
+            part, "seconds", "Faster", "Slower"
+        )
     return f"{table}\n\nThe layer's parts:\n\n" + common.table(
-        ["n", *(f"{name} (ms)" for name in parts)], part_rows
+        ["", *(f"{name} (ms)" for name in parts)], part_rows
     )
 
 
 def highlights(content: dict[str, Any]) -> list[list[str]]:
     """What README.md shows."""
-    largest = content["results"][-1]
-    seconds = largest["seconds"]
-    title = f"`ParsePooling`, 10 dense graphs of {largest['num_nodes']} nodes"
-    rows = [
+    dense = [result for result in content["results"] if result.get("kind", DENSE) == DENSE]
+    return [
         [
-            f"{title}: time / bare matrix products of its edge scorer",
-            f"{seconds['ParsePooling'] / seconds['bare products']:.2f}",
+            f"`ParsePooling`, 10 dense graphs of {result['num_nodes']} nodes: "
+            "time / bare matrix products of its edge scorer",
+            f"{result['seconds']['ParsePooling'] / result['seconds']['bare products']:.2f}",
         ]
-    ]
-    return rows + [
-        [f"{title}: times faster than {peer}", f"{seconds[peer] / seconds['ParsePooling']:.1f}"]
-        for peer in PEERS
-        if peer in seconds
+        for result in dense[:1] + dense[1:][-1:]
     ]
 
 
 def main() -> None:
-    options = common.arguments(__doc__).parse_args()
+    parser = common.arguments(__doc__)
+    common.add_hubs(parser)
+    options = parser.parse_args()
     device = common.prepare(options)
     validate(device)
-    sizes = SIZES[:1] if options.quick else SIZES
-    content = {"channels": CHANNELS, "results": [measure(n, device) for n in tqdm(sizes, desc="timing")]}
+    if options.hubs:
+        results = [
+            measure(kind, n, edge_index.to(device), torch.zeros(n, dtype=torch.int64, device=device))
+            for kind, edge_index, _, n in common.hubs_and_random()
+        ]
+    else:
+        sizes = SIZES[:1] if options.quick else SIZES
+        results = [measure(DENSE, n, *dense_batch(n, device)) for n in tqdm(sizes, desc="timing")]
+    content = {"channels": CHANNELS, "results": results}
     print(report(content))
-    common.save(options.output / f"layer_{device.type}.json", device, **content)
+    stem = "layer_hubs" if options.hubs else "layer"
+    common.save(options.output / f"{stem}_{device.type}.json", device, **content)
 
 
 if __name__ == "__main__":

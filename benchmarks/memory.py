@@ -5,8 +5,9 @@
 Erdos-Renyi graphs with 2n undirected edges, both directions stored, 128 channels. Counted are the bytes that
 the allocator handed out above the inputs, at their peak, exactly: on CUDA its own statistics, on the CPU the
 running sum over its reports to torch's profiler. With --backward the features require a gradient; gradients
-of features and parameters count. Every point runs in its own process; a method that runs out of memory or
-time is marked so and is not tried at larger sizes.
+of features and parameters count. Every point runs in its own process, with its memory limited by CUDA's
+allocator or, on the CPU, by the system; a method that runs out of memory or time is marked so and is not
+tried at larger sizes.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any
 
 import common
 import torch
-from methods import COLUMNS, METHODS, Method, outputs
+from methods import COLUMNS, METHODS, Method, available, outputs
 from tqdm import tqdm
 
 CHANNELS = 128
@@ -59,8 +60,9 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
     largest = 10_000 if options.quick else options.largest
     sizes = [10**power for power in range(3, 8) if 10**power <= largest]
     results = []
-    with tqdm(total=len(METHODS) * len(sizes), desc="memory") as progress:
-        for method in METHODS:
+    measured = available()
+    with tqdm(total=len(measured) * len(sizes), desc="memory") as progress:
+        for method in measured:
             failed = None
             for num_nodes in sizes:
                 progress.set_postfix_str(f"{method.name}, {num_nodes:,} nodes")
@@ -79,18 +81,15 @@ Our layer holds tiles of edges and nodes instead of a row of features per edge, 
 out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part."""
 
 
-def highlights(content: dict[str, Any]) -> list[list[str]]:
-    """What README.md shows."""
-    peak = {
-        result["method"]: result["peak"] for result in content["results"] if result["num_nodes"] == 100_000
+MEASURE = "Peak memory"
+
+
+def beside(content: dict[str, Any]) -> dict[str, dict[str, float | str]]:
+    """What README.md shows of each peer: a column a size."""
+    return {
+        f"{content['step']}, n = {size:,}": common.beside(content["results"], "peak", size)
+        for size in (1_000, 100_000)
     }
-    title = f"`ParsePooling`, 10^5 nodes, {content['step']}: peak memory / that of"
-    peers = ("TopKPooling", "EdgePooling", "ASAPooling")
-    return [
-        [f"{title} {peer}", f"{peak['ParsePooling'] / peak[peer]:.2f}"]
-        for peer in peers
-        if not isinstance(peak.get(peer), str | None)
-    ]
 
 
 def report(content: dict[str, Any]) -> str:
@@ -99,7 +98,14 @@ def report(content: dict[str, Any]) -> str:
     cells = common.comparison(
         content["results"], "peak", METHODS, COLUMNS, lambda peak, n: f"{peak / n:,.0f}"
     )
-    return f"{title}\n\n{cells}"
+    words = common.better_and_worse(content["results"], "peak", "Less memory", "More")
+    return f"{title}\n\n{cells}\n\n{words}"
+
+
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    title = f"Peak memory of one pooling step ({content['step']}, {content['machine']['device']})"
+    found = (read(content["results"], "peak") for read in (common.curves, common.exhausted))
+    return {"": common.Plot(title, "nodes (2n undirected edges)", "bytes", *found)}
 
 
 def main() -> None:
@@ -110,13 +116,11 @@ def main() -> None:
     options = parser.parse_args()
     device = common.prepare(options)
     step = "forward and backward" if options.backward else "forward"
-    content = {"channels": CHANNELS, "step": step, "results": run(options, device)}
+    limits = common.stated_limits(options)
+    content = {"channels": CHANNELS, "step": step, "limits": limits, "results": run(options, device)}
     print("\n" + report(content))
     path = options.output / f"memory_{'backward' if options.backward else 'forward'}_{device.type}.json"
-    common.save(path, device, **content)
-    title = f"Peak memory of one pooling step ({step}, {device.type})"
-    curves = common.curves(content["results"], "peak")
-    common.plot_loglog(path, title, "nodes (2n undirected edges)", "bytes", curves)
+    common.save_plots(path, plots(common.save(path, device, **content)))
 
 
 if __name__ == "__main__":

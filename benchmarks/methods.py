@@ -4,6 +4,8 @@ A method makes its module for a number of channels and of nodes a graph, and is 
 batch). What it keeps, learns and needs is listed beside it: figures alone would compare unlike things.
 """
 
+import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -93,6 +95,19 @@ class InPyGManner(torch.nn.Module):
         return self.pool(x, edge_index, batch=batch)
 
 
+class InTGPManner(torch.nn.Module):
+    """Poolers of torch-geometric-pool, which is imported here and not before."""
+
+    def __init__(self, name: str, **settings: Any) -> None:
+        super().__init__()
+        from tgp import poolers
+
+        self.pool = getattr(poolers, name)(**settings)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        return self.pool(x=x, adj=edge_index, batch=batch)
+
+
 @dataclass(frozen=True)
 class Method:
     """One way to pool."""
@@ -103,10 +118,28 @@ class Method:
     learns_ratio: bool
     dense: bool
     largest: int = 10**9  # nodes; beyond, a point would only ever run out of time
+    needs: tuple[str, ...] = ()  # modules of the extra bench-peers
 
     def properties(self) -> list[str]:
         flags = (self.keeps_all_nodes, self.learns_ratio, self.dense)
         return ["yes" if flag else "no" for flag in flags]
+
+    def missing(self) -> str:
+        """Why it cannot be measured here; empty if it can."""
+        for module in self.needs:
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                return (
+                    f"{self.name} is left out: {error}. "
+                    "In the root of the checkout, install gpn_ops with its extra 'bench-peers': "
+                    "pip install --no-build-isolation -e '.[bench-peers]'"
+                )
+        return ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # To a spawned process a method goes by its name: what makes its module cannot be pickled.
+        return named, (self.name,)
 
 
 METHODS = [
@@ -121,31 +154,31 @@ METHODS = [
     Method("MinCutPool", lambda c, n: DensePooling(c, n, dense_mincut_pool), True, False, True),
     Method("DiffPool", lambda c, n: DensePooling(c, n, dense_diff_pool), True, False, True),
     Method("GMT", lambda c, n: Multiset(c), True, False, True),
+    Method(
+        "tgp EdgeContraction",
+        lambda c, n: InTGPManner("EdgeContractionPooling", in_channels=c),
+        True,
+        False,
+        False,
+        needs=("tgp.poolers",),
+    ),
+    Method(
+        "tgp Graclus",
+        lambda c, n: InTGPManner("GraclusPooling"),
+        True,
+        False,
+        False,
+        needs=("tgp.poolers", "torch_cluster"),
+    ),
+    Method(
+        "tgp KMIS",
+        lambda c, n: InTGPManner("KMISPooling", in_channels=c),
+        True,
+        False,
+        False,
+        needs=("tgp.poolers",),
+    ),
 ]
-
-
-def _torch_geometric_pool() -> list[Method]:
-    try:
-        from tgp.poolers import EdgeContractionPooling, GraclusPooling, KMISPooling
-    except ImportError:
-        return []
-
-    class Pooler(torch.nn.Module):
-        def __init__(self, pool: torch.nn.Module) -> None:
-            super().__init__()
-            self.pool = pool
-
-        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
-            return self.pool(x=x, adj=edge_index, batch=batch)
-
-    return [
-        Method("tgp EdgeContraction", lambda c, n: Pooler(EdgeContractionPooling(c)), True, False, False),
-        Method("tgp Graclus", lambda c, n: Pooler(GraclusPooling()), True, False, False),
-        Method("tgp KMIS", lambda c, n: Pooler(KMISPooling(in_channels=c)), False, False, False),
-    ]
-
-
-METHODS += _torch_geometric_pool()
 COLUMNS = ["keeps all nodes", "learns the ratio", "dense"]
 
 
@@ -157,3 +190,16 @@ def outputs(result: Any) -> list[Tensor]:
         return [tensor for part in result for tensor in outputs(part)]
     features = getattr(result, "x", None)
     return outputs(features) if isinstance(features, Tensor) else []
+
+
+def named(name: str) -> Method:
+    """The method of this name."""
+    return next(method for method in METHODS if method.name == name)
+
+
+def available() -> list[Method]:
+    """The methods that can be measured here; says which cannot, and why."""
+    reasons = {method.name: method.missing() for method in METHODS}
+    for reason in filter(None, reasons.values()):
+        print(f"!! {reason}", file=sys.stderr)
+    return [method for method in METHODS if not reasons[method.name]]

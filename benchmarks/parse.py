@@ -9,12 +9,16 @@ Sparse graphs have 2n undirected edges, the dense one n^2/10; both directions ar
   reference       the vectorised plain-PyTorch version
   algorithm 1     the paper's listing, literally, while it is bearable
 
+  components, and scipy's beside it, are those of all edges and not of the dominant ones alone
+
+With --hubs instead a real graph whose largest hub has 88,858 neighbours, beside a random one as large.
+
 All are checked against each other before anything is timed. `--instructions` also counts instructions per
 edge of the CPU kernels with callgrind (needs valgrind and cmake): no load on the machine disturbs that.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import common
@@ -43,6 +47,12 @@ def numpy_and_scipy(row: np.ndarray, col: np.ndarray, scores: np.ndarray, num_no
     return connected_components(chosen, directed=False)[1]
 
 
+def scipy_components(row: np.ndarray, col: np.ndarray, num_nodes: int) -> np.ndarray:
+    """The components of all edges; they are read as scipy wants them, which is part of the way."""
+    edges = coo_array((np.ones(row.size, np.int8), (row, col)), shape=(num_nodes, num_nodes))
+    return connected_components(edges, directed=False)[1]
+
+
 def same_partition(cluster: Tensor, label: np.ndarray) -> bool:
     """Whether scipy's numbers name the same clusters."""
     _, first = np.unique(label, return_index=True)
@@ -52,9 +62,8 @@ def same_partition(cluster: Tensor, label: np.ndarray) -> bool:
 class Case:
     """One graph and every method on it."""
 
-    def __init__(self, num_nodes: int, undirected_edges: int, device: torch.device):
+    def __init__(self, edge_index: Tensor, scores: Tensor, num_nodes: int, device: torch.device):
         self.num_nodes, self.device = num_nodes, device
-        edge_index, scores = common.random_graph(num_nodes, undirected_edges)
         self.edge_index, self.scores = edge_index.to(device), scores.to(device)
         self.num_edges = scores.numel()
         random = torch.Generator().manual_seed(1)
@@ -75,10 +84,12 @@ class Case:
             "limit": self.limit,
             "parse": lambda: gpn_ops.parse(self.edge_index, self.scores, n),
             "unsorted": lambda: gpn_ops.parse(self.shuffled_index, self.shuffled_scores, n),
+            "components": lambda: gpn_ops.components(self.edge_index, n),
         }
         if self.device.type == "cpu":
             row, col, scores = self.edge_index[0].numpy(), self.edge_index[1].numpy(), self.scores.numpy()
             methods["numpy + scipy"] = lambda: numpy_and_scipy(row, col, scores, n)
+            methods["components, scipy"] = lambda: scipy_components(row, col, n)
         if n <= REFERENCE_NODES:
             methods["reference"] = lambda: reference.parse(self.edge_index, self.scores, n)
         if n <= ALGORITHM1_NODES:
@@ -93,6 +104,7 @@ class Case:
             assert name not in methods or torch.equal(methods[name](), cluster), name
         if "numpy + scipy" in methods:
             assert same_partition(cluster, methods["numpy + scipy"]())
+            assert same_partition(methods["components"](), methods["components, scipy"]())
 
     def measure(self) -> dict[str, object]:
         self.validate()
@@ -122,6 +134,15 @@ def highlights(content: dict[str, Any]) -> list[list[str]]:
     median = {
         key: {name: run["median"] for name, run in value["seconds"].items()} for key, value in at.items()
     }
+    for (kind, _), seconds in median.items():
+        if kind == common.HUBS and "numpy + scipy" in seconds:
+            title = (
+                f"`{{}}`, a real graph with hubs ({common.how(content['machine'])}): times faster than {{}}"
+            )
+            return [
+                [title.format("parse", "numpy + scipy"), times(seconds, "numpy + scipy", "parse")],
+                [title.format("components", "scipy"), times(seconds, "components, scipy", "components")],
+            ]
     sparse, dense = median["sparse", 1_000_000], median["dense", 3000]
     return [
         [
@@ -137,6 +158,11 @@ def highlights(content: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def times(median: dict[str, float], peer: str, ours: str) -> str:
+    """How many times as long the peer takes."""
+    return f"{median[peer] / median[ours]:.1f}" if peer in median and ours in median else "-"
+
+
 def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
     results = content["results"]
@@ -150,11 +176,13 @@ def report(content: dict[str, Any]) -> str:
                 *(f"{1e3 * median[name]:.3g}" if name in median else "-" for name in names),
                 f"{median['parse'] / median['limit']:.2f}",
                 f"{median['unsorted'] / median['parse']:.2f}",
-                f"{median['numpy + scipy'] / median['parse']:.1f}" if "numpy + scipy" in median else "-",
+                times(median, "numpy + scipy", "parse"),
+                *([times(median, "components, scipy", "components")] if "components, scipy" in names else []),
                 f"{result['scratch_bytes_per_node']:.1f}",
             ]
         )
     ratios = ["parse / limit", "unsorted / parse", "numpy + scipy / parse"]
+    ratios += ["scipy / components"] if "components, scipy" in names else []
     text = common.table(["nodes", *(f"{name} (ms)" for name in names), *ratios, "scratch bytes / node"], rows)
     if counted := content.get("instructions_per_edge"):
         rows = [[f"{int(size):,}", f"{count:.1f}"] for size, count in counted.items()]
@@ -162,19 +190,34 @@ def report(content: dict[str, Any]) -> str:
     return text
 
 
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    machine = content["machine"]
+    title = f"Parsing a sparse graph ({machine['device']}, {machine['threads']} threads)"
+    sparse = [result for result in content["results"] if result["kind"] == "sparse"]
+    if not sparse:
+        return {}  # two graphs of one size: nothing to draw
+    return {"": common.Plot(title, "nodes (2n undirected edges)", "seconds", common.medians(sparse), {})}
+
+
+def graphs(sizes: list[int]) -> Iterator[tuple[str, Tensor, Tensor, int]]:
+    """Kind, edge_index, scores and nodes of the random graphs."""
+    for num_nodes in tqdm(sizes, desc="timing"):
+        yield "sparse", *common.random_graph(num_nodes, 2 * num_nodes), num_nodes
+    yield "dense", *common.random_graph(3000, 900_000), 3000
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--largest", type=int, default=10_000_000, help="most nodes of a sparse graph")
     parser.add_argument("--instructions", action="store_true", help="count instructions per edge as well")
+    common.add_hubs(parser)
     options = parser.parse_args()
     device = common.prepare(options)
     largest = min(options.largest, 100_000) if options.quick else options.largest
     sizes = [10**power for power in range(3, 8) if 10**power <= largest]
-    cases = [("sparse", n, 2 * n) for n in sizes] + [("dense", 3000, 900_000)]
-
     results = []
-    for kind, num_nodes, undirected_edges in tqdm(cases, desc="timing"):
-        results.append({"kind": kind, **Case(num_nodes, undirected_edges, device).measure()})
+    for kind, edge_index, scores, num_nodes in common.hubs_and_random() if options.hubs else graphs(sizes):
+        results.append({"kind": kind, **Case(edge_index, scores, num_nodes, device).measure()})
     content: dict[str, Any] = {"results": results}
     if options.instructions:
         content["instructions_per_edge"] = {
@@ -183,15 +226,9 @@ def main() -> None:
         }
     print(report(content))
 
-    path = options.output / f"parse_{device.type}.json"
-    common.save(path, device, **content)
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for result in results:
-        if result["kind"] == "sparse":
-            for name, run in result["seconds"].items():
-                curves.setdefault(name, []).append((result["num_nodes"], run["median"]))
-    title = f"Parsing a sparse graph ({device.type}, {options.threads} threads)"
-    common.plot_loglog(path, title, "nodes (2n undirected edges)", "seconds", curves)
+    stem = "parse_hubs" if options.hubs else "parse"
+    path = options.output / f"{stem}_{device.type}.json"
+    common.save_plots(path, plots(common.save(path, device, **content)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Rebuilds docs/benchmarks.md and the table of README.md from saved results: `python benchmarks/report.py`.
+"""Rebuilds docs/benchmarks.md, the tables of README.md and all plots from saved results.
+
+    python benchmarks/report.py
 
 Figures are only ever written by the benchmarks themselves, into benchmarks/results; this puts them into
 words. `--check` writes nothing and fails if a page is not what the results say.
@@ -7,6 +9,7 @@ words. `--check` writes nothing and fails if a page is not what the results say.
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +19,14 @@ import epoch
 import layer
 import memory
 import parse
+import speed
+import traffic
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
 START, END = "<!-- measured: python benchmarks/report.py -->", "<!-- end of measured -->"
+DEVICES = ("cpu", "cuda")
 
 
 class Section(NamedTuple):
@@ -30,84 +36,167 @@ class Section(NamedTuple):
     title: str
     command: str
     module: Any
-    plots: tuple[str, ...]
     notes: str
 
 
-def time_module() -> Any:
-    """benchmarks/time.py. Not by import: that name belongs to Python's own module."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("benchmark_time", Path(__file__).with_name("time.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def sections() -> list[Section]:
-    time = time_module()
-    kinds = [kind.replace(" ", "_") for kind in time.KINDS]
-    return [
-        Section("parse", "Parsing", "parse.py --instructions", parse, ("",), parse.NOTES),
-        Section("coarsen", "Coarsening", "coarsen.py", coarsen, ("",), coarsen.NOTES),
-        Section("layer", "The layer beside its own matrix products", "layer.py", layer, (), layer.NOTES),
-        Section("memory_forward", "Memory, forward", "memory.py", memory, ("",), memory.NOTES),
-        Section("memory_backward", "Memory, forward and backward", "memory.py --backward", memory, ("",), ""),
-        Section("epoch", "A training epoch", "epoch.py --threads 1", epoch, (), epoch.NOTES),
-        Section("time_forward", "Time, forward", "time.py", time, tuple(kinds), time.NOTES),
-    ]
+SECTIONS = [
+    Section("parse", "Parsing", "parse.py --instructions", parse, parse.NOTES),
+    Section("coarsen", "Coarsening", "coarsen.py", coarsen, coarsen.NOTES),
+    Section("layer", "The layer beside its own matrix products", "layer.py", layer, layer.NOTES),
+    Section("parse_hubs", "Parsing a real graph with hubs", "parse.py --hubs", parse, ""),
+    Section("coarsen_hubs", "Coarsening a real graph with hubs", "coarsen.py --hubs", coarsen, ""),
+    Section("layer_hubs", "The layer on a real graph with hubs", "layer.py --hubs", layer, ""),
+    Section("memory_forward", "Memory, forward", "memory.py", memory, memory.NOTES),
+    Section("memory_backward", "Memory, forward and backward", "memory.py --backward", memory, ""),
+    Section("epoch", "A training epoch", "epoch.py --threads 1", epoch, epoch.NOTES),
+    Section("speed_forward", "Time, forward", "speed.py", speed, speed.NOTES),
+    Section("speed_backward", "Time, forward and backward", "speed.py --backward", speed, ""),
+    Section("speed_paper_forward", "Time, forward, the paper's batches", "speed.py --paper", speed, ""),
+    Section(
+        "speed_paper_backward",
+        "Time, forward and backward, the paper's batches",
+        "speed.py --paper --backward",
+        speed,
+        "",
+    ),
+    Section("traffic", "Operators beside their predictions", "traffic.py", traffic, ""),
+]
 
 
-def machine_line(machine: dict[str, Any]) -> str:
+class Saved(NamedTuple):
+    """A section's results on one device."""
+
+    section: Section
+    device: str
+    path: Path
+    content: dict[str, Any]
+
+    def plots(self) -> dict[str, common.Plot]:
+        """What is drawn of them, by the ending of the file's name."""
+        module = self.section.module
+        return module.plots(self.content) if hasattr(module, "plots") else {}
+
+
+def saved(devices: tuple[str, ...] = DEVICES) -> Iterator[Saved]:
+    """All results that there are: section by section, a card's beside the CPU's."""
+    for section in SECTIONS:
+        for device in devices:
+            path = common.RESULTS / f"{section.stem}_{device}.json"
+            if path.exists():
+                yield Saved(section, device, path, json.loads(path.read_text()))
+
+
+def machine_line(content: dict[str, Any]) -> str:
+    """Where and how figures were measured."""
+    machine, limits = content["machine"], content.get("limits")
     where = machine["processor"] if machine["device"] == "cpu" else machine["device"]
-    return (
-        f"Measured on {where}, {machine['threads']} threads, torch {machine['torch']}, "
+    card = "".join(
+        f", {name.replace('_', ' ')} {value}"
+        for name, value in machine.get("card", {}).items()
+        if name != "name"
+    )
+    text = (
+        f"Measured on {where}{card}, {common.how(machine)}, torch {machine['torch']}, "
         f"Python {machine['python']}, commit {machine['commit']}, {machine['date']}."
     )
+    if limits:
+        text += f" A point had {limits['memory_gib']} GiB and {limits['seconds']:g} seconds."
+    return text
 
 
 def page() -> str:
+    measured = list(saved())
+    if any(each.device != "cpu" for each in measured):
+        devices = "Figures of a GPU stand beside the CPU's, under the same title."
+    else:
+        devices = (
+            "**All of these are CPU figures**: nobody has measured a GPU yet. Every benchmark takes "
+            "`--device cuda`, and its results then appear here too."
+        )
     parts = [
         "# Benchmarks",
         "Written by `python benchmarks/report.py` from the results in `benchmarks/results`; each section "
-        "names the command that made its figures. **All of these are CPU figures**: nobody has measured a "
-        "GPU yet. Every benchmark takes `--device cuda`, and its results then appear here too.",
+        f"names the command that made its figures. {devices}",
     ]
-    for device in ("cpu", "cuda"):
-        for section in sections():
-            path = common.RESULTS / f"{section.stem}_{device}.json"
-            if not path.exists():
-                continue
-            content = json.loads(path.read_text())
-            parts += [f"## {section.title}" + ("" if device == "cpu" else " (CUDA)")]
-            parts += [
-                f"`python benchmarks/{section.command} --device {device}`",
-                machine_line(content["machine"]),
-            ]
-            parts += [section.module.report(content)]
-            for plot in section.plots:
-                name = "_".join(part for part in (section.stem, device, plot) if part)
-                parts += [f"![{section.title}](../benchmarks/results/{name}.svg)"]
-            parts += [section.notes] if section.notes else []
+    for section, device, path, content in measured:
+        parts += [
+            f"## {section.title}" + ("" if device == "cpu" else f" ({device.upper()})"),
+            f"`python benchmarks/{content.get('command', f'{section.command} --device {device}')}`",
+            machine_line(content),
+            section.module.report(content),
+        ]
+        for ending, plot in Saved(section, device, path, content).plots().items():
+            parts += [f"![{plot.title}](../benchmarks/results/{path.stem}{ending}.svg)"]
+        parts += [section.notes] if section.notes else []
     return "\n\n".join(parts) + "\n"
 
 
+def cell(ratio: float | str) -> str:
+    """A ratio to ours; bold where the peer needs less."""
+    if isinstance(ratio, str):
+        return ratio
+    return f"**{common.times(ratio)}**" if ratio > 1 else common.times(ratio)
+
+
+def better(columns: dict[str, dict[str, float | str]]) -> str:
+    """The peers that need less than ours in some column, and how many times less at best."""
+    best: dict[str, float] = {}
+    for name, ratio in ((name, ratio) for cells in columns.values() for name, ratio in cells.items()):
+        if not isinstance(ratio, str) and ratio > 1:
+            best[name] = max(ratio, best.get(name, ratio))
+    ranked = sorted(best.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} up to {common.times(most)} times" for name, most in ranked) or "none"
+
+
+def peers(module: Any, measured: list[Saved]) -> list[str]:
+    """Every other layer beside ours: those that do better in words, all of them in a table."""
+    columns: dict[str, dict[str, float | str]] = {}
+    ways: dict[str, None] = {}
+    for each in measured:
+        if each.section.module is module:
+            columns |= module.beside(each.content)
+            ways[common.how(each.content["machine"])] = None
+    names = dict.fromkeys(name for cells in columns.values() for name in cells)
+    return [
+        f"{module.MEASURE} of `ParsePooling` divided by that of other layers on the same input, "
+        f"{module.CHANNELS} channels, {' or '.join(ways)}. **Bold: the other layer needs less**; "
+        f"in some column do {better(columns)}.",
+        common.table(
+            ["", *columns],
+            [[name, *(cell(cells.get(name, "-")) for cells in columns.values())] for name in names],
+        ),
+    ]
+
+
 def readme() -> str:
-    """README.md with its table of ratios made anew."""
-    rows, machine = [], {}
-    for section in sections():
-        path = common.RESULTS / f"{section.stem}_cpu.json"
-        if path.exists() and hasattr(section.module, "highlights"):
-            content = json.loads(path.read_text())
-            rows += section.module.highlights(content)
-            machine = machine or content["machine"]
-    where = f"{machine['processor']}, {machine['threads']} threads, CPU; no GPU figures yet"
-    text = f"{where}. All figures and the commands that made them: [docs/benchmarks.md](docs/benchmarks.md)."
+    """README.md with its tables of ratios made anew."""
+    measured = list(saved(("cpu",)))
+    rows = [
+        row
+        for each in measured
+        if hasattr(each.section.module, "highlights")
+        for row in each.section.module.highlights(each.content)
+    ]
+    machine = measured[0].content["machine"]
+    more = "" if any(each.device != "cpu" for each in saved()) else "; no GPU figures yet"
+    text = [
+        f"{machine['processor']}, {common.how(machine)}, CPU{more}. All figures and the commands that "
+        "made them: [docs/benchmarks.md](docs/benchmarks.md).",
+        common.table(["what", "ratio"], rows),
+        *peers(memory, measured),
+        *peers(speed, measured),
+        WHY,
+    ]
     before, rest = README.read_text().split(START)
     _, after = rest.split(END)
-    return f"{before}{START}\n{text}\n\n{common.table(['what', 'ratio'], rows)}\n{END}{after}"
+    return before + START + "\n" + "\n\n".join(text) + "\n" + END + after
+
+
+WHY = """\
+TopKPooling and SAGPooling score nodes, of which there are fewer than edges, and drop half of them. KMIS
+scores nodes as well, and Graclus scores nothing. MinCutPool and DiffPool multiply dense matrices, which pays
+while graphs are small. GMT reads a graph out and makes no coarse graph. All of these take their ratio or
+number of clusters as a setting; ours learns it."""
 
 
 def main() -> None:
@@ -122,6 +211,9 @@ def main() -> None:
         if not options.check:
             path.write_text(text)
             print(f"wrote {path}")
+    if not options.check:
+        for each in saved():
+            common.save_plots(each.path, each.plots())
 
 
 if __name__ == "__main__":

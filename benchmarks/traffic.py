@@ -11,7 +11,7 @@ bound is worth a look with a profiler.
 
 from collections.abc import Callable
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import common
 import torch
@@ -21,6 +21,7 @@ import gpn_ops
 
 # Peak memory bandwidth in GB/s, as the vendor publishes it.
 CARDS = {"RTX 3090": 936, "RTX 4090": 1008, "A100 80GB PCIe": 1935, "A100 80GB SXM": 2039, "H100 SXM": 3350}
+DRIVER_NAMES = {"A100-SXM4-80GB": "A100 80GB SXM", "H100 80GB HBM3": "H100 SXM"}  # as torch reports them
 SECTOR = 32
 SCORE = 4  # bytes of a score or feature: float32
 
@@ -198,18 +199,40 @@ def calls(size: Size, device: torch.device) -> tuple[Size, dict[str, Callable[[]
     }
 
 
-def measured_table(size: Size, device: torch.device, bandwidth: float | None) -> str:
+def peak_bandwidth(name: str) -> float | None:
+    """GB/s of a card by the name that torch reports, if it is a known one."""
+    names = {card: card for card in CARDS} | DRIVER_NAMES
+    return next((CARDS[card] for reported, card in names.items() if reported in name), None)
+
+
+def measure(size: Size, device: torch.device, bandwidth: float | None) -> dict[str, Any]:
+    """Seconds of every operator, and the bytes that the prediction says it moves."""
     size, functions = calls(size, device)
-    header = ["operator", "ms", "GB/s at the low bound", "times the predicted time (high bound)"]
-    rows = []
+    results = []
     for operator, timing in common.timed(functions, device).items():
-        low, high = (
-            sum(getattr(step, bound)(size) for step in steps_of(operator, size)) for bound in ("low", "high")
-        )
-        ratio = f"{timing.median * bandwidth * 1e9 / high:.2f}" if bandwidth else ""
+        steps = steps_of(operator, size)
+        low, high = (sum(getattr(step, bound)(size) for step in steps) for bound in ("low", "high"))
+        results.append({"operator": operator, "seconds": timing.median, "low": low, "high": high})
+    return {"size": size._asdict(), "bandwidth": bandwidth, "results": results}
+
+
+def report(content: dict[str, Any]) -> str:
+    """The table, in Markdown: what was measured beside what was predicted."""
+    bandwidth = content["bandwidth"]
+    rows = []
+    for result in content["results"]:
+        seconds = result["seconds"]
+        predicted = result["high"] / (bandwidth * 1e9) if bandwidth else None
         rows.append(
-            [f"`{operator}`", f"{timing.median * 1e3:.3f}", f"{low / timing.median / 1e9:.0f}", ratio]
+            [
+                f"`{result['operator']}`",
+                f"{seconds * 1e3:.3f}",
+                f"{result['low'] / seconds / 1e9:.0f}",
+                f"{predicted * 1e3:.3f}" if predicted else "-",
+                f"{seconds / predicted:.2f}" if predicted else "-",
+            ]
         )
+    header = ["operator", "ms", "GB/s at the low bound", "predicted ms (high bound)", "times the prediction"]
     return common.table(header, rows)
 
 
@@ -225,11 +248,12 @@ def main() -> None:
         return
     device = common.prepare(options)
     bandwidth = options.bandwidth
-    if bandwidth is None and device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-        bandwidth = next((rate for card, rate in CARDS.items() if card in name), None)
+    if bandwidth is None and device.type != "cpu":
+        bandwidth = peak_bandwidth(common.card(device)["name"])
     size = DOCUMENTED if not options.quick else Size(10_000, 100_000, 4_000, 16)
-    print(measured_table(size, device, bandwidth))
+    content = measure(size, device, bandwidth)
+    print(report(content))
+    common.save(options.output / f"traffic_{device.type}.json", device, **content)
 
 
 if __name__ == "__main__":

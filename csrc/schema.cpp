@@ -1,5 +1,5 @@
 // Every operator of the library, one line each. Host side: ops/; kernels: cpu/ and cuda/; plain PyTorch, fake
-// kernels and gradients: gpn_ops/ops/.
+// kernels, gradients, and the operators that loop over tiles: gpn_ops/ops/.
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(gpn, m) {
@@ -30,6 +30,21 @@ STABLE_TORCH_LIBRARY(gpn, m) {
       "grad_weight)");
   m.def("pair_product(Tensor h, Tensor pairs) -> Tensor");
   m.def("pair_product_backward_(Tensor(a!) grad_h, Tensor grad_product, Tensor h, Tensor pairs) -> ()");
+
+  // MLPs in tiles of rows. `product` is the dtype of matrix products; without a seed nothing is dropped.
+  m.def(
+      "edge_logits(Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, float dropout, Tensor? "
+      "seed) -> Tensor");
+  m.def(
+      "edge_logits_backward(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, "
+      "float dropout, Tensor? seed) -> Tensor[]");
+  m.def("residual(Tensor x, Tensor[] parameters, ScalarType product, float dropout, Tensor? seed) -> Tensor");
+  m.def(
+      "residual_sum(Tensor x, Tensor cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "
+      "float dropout, Tensor? seed) -> Tensor");
+  m.def(
+      "residual_backward(Tensor grad, Tensor x, Tensor? cluster, Tensor[] parameters, ScalarType product, "
+      "float dropout, Tensor? seed) -> Tensor[]");
 
   // `dominant` with its form chosen by hand ('auto', 'packed' or 'wide') and edge ids that start at
   // first_edge: what tests need to reach, at small sizes, the code that large graphs run.

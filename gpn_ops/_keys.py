@@ -53,10 +53,10 @@ def codes(scores: Tensor) -> Tensor:
     """
     code = code_dtype(scores.dtype)
     wide = scores.detach().to(torch.float64 if code == torch.int64 else torch.float32)
-    bits = (wide + 0.0).view(code)  # -0 + 0 is +0: the two zeros tie
-    # Negative floats order by falling bits; the sign bit itself stays.
-    bits ^= (bits >> (torch.iinfo(code).bits - 1)).bitwise_and_(torch.iinfo(code).max)
-    return bits.masked_fill_(wide.isnan(), no_edge(code) + 1)
+    # On the bits alone: arithmetic flushes subnormal scores where torch.set_flush_denormal() is on.
+    bits = wide.view(code)
+    magnitude = bits & torch.iinfo(code).max
+    return torch.where(bits < 0, -magnitude, magnitude).masked_fill_(wide.isnan(), no_edge(code) + 1)
 
 
 def best_of_part(

@@ -1,11 +1,18 @@
 """Loads the operator libraries, so that ``torch.ops.gpn`` exists.
 
-The CPU library is required. The CUDA library is loaded where torch has CUDA of the same major version;
-elsewhere :func:`cuda_status` keeps the reason, for the error on first use with CUDA tensors.
+The CPU library is required. The CUDA library is loaded when torch starts to use CUDA, if the driver can run
+it and it has code for every GPU that torch sees. It has its own CUDA runtime, so the CUDA version of torch
+does not matter. Elsewhere :func:`cuda_status` keeps the reason, for the warning on first use with CUDA
+tensors.
+
+Not at import: to ask for a GPU's capability starts CUDA, after which a process must not fork.
 """
 
+import ctypes
 import json
 import os
+import re
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +31,16 @@ _HOW_TO_BUILD = (
     f"For a bug report, run `python {DIRECTORY / 'collect_env.py'}`."
 )
 
-_cuda_reason: str | None = "gpn_ops._library was not loaded"
+WAITING = "loaded when torch starts to use CUDA"
+
+_cuda_reason: str | None = WAITING
 
 
 def build_info() -> dict[str, Any]:
     """What the build wrote beside the libraries; empty if nothing was built.
 
     Keys: ``version`` (of gpn_ops), ``torch`` (built against), ``cuda`` (None without the CUDA library),
-    ``cuda_archs``, ``compiler``, ``build_type``.
+    ``cuda_archs`` (as CMake writes them), ``without_cuda`` (why), ``compiler``, ``build_type``.
     """
     return json.loads(BUILD_INFO.read_text()) if BUILD_INFO.exists() else {}
 
@@ -42,7 +51,7 @@ def cuda_loaded() -> bool:
 
 
 def cuda_status() -> str:
-    """``"loaded"``, or why the CUDA library is not."""
+    """``"loaded"``, :data:`WAITING`, or why the CUDA library is not loaded."""
     return "loaded" if _cuda_reason is None else _cuda_reason
 
 
@@ -57,10 +66,20 @@ def _load(library: Path) -> None:
         ) from error
 
 
+def _hidden() -> str:
+    """A sentence on an installed gpn_ops that this folder, a checkout's, comes before."""
+    for distribution in metadata.distributions(name="gpn_ops"):
+        installed = Path(str(distribution.locate_file("gpn_ops"))).resolve()
+        if installed != DIRECTORY and (installed / CPU_LIBRARY.name).exists():
+            return f" It hides the gpn_ops that is installed in {installed}, which works from other folders."
+    return ""
+
+
 def _load_cpu() -> None:
     if not CPU_LIBRARY.exists():
         raise ImportError(
-            f"gpn_ops: the operator library is missing: {CPU_LIBRARY} does not exist. {_HOW_TO_BUILD}"
+            f"gpn_ops: the operator library is missing: {CPU_LIBRARY} does not exist."
+            f"{_hidden()} {_HOW_TO_BUILD}"
         )
     built = build_info().get("version")
     if built != __version__:
@@ -74,23 +93,62 @@ def _load_cpu() -> None:
         raise ImportError(f"gpn_ops: the operator library {error}. {_HOW_TO_BUILD}") from error
 
 
-def _load_cuda() -> str | None:
-    """None if the CUDA library was loaded, else the reason why not."""
-    built, installed = build_info().get("cuda"), torch.version.cuda
-    if built is None or not CUDA_LIBRARY.exists():
+def driver_version() -> tuple[int, int] | None:
+    """The newest CUDA that the driver can run; None where there is no driver. Does not start CUDA."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    version = ctypes.c_int()
+    if driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def code_for(archs: str, capability: tuple[int, int]) -> str | None:
+    """What a library built for ``archs`` has for a GPU: ``"cubin"``, ``"ptx"`` or None.
+
+    Code of sm_XY runs on X.Z for Z >= Y; PTX of compute_XY is compiled by the driver for all from X.Y on.
+    Code with a suffix (90a, 100f) is for one GPU or family; it counts for its own number only.
+    """
+    major, minor = capability
+    found = None
+    for arch in archs.split(";"):
+        parts = re.fullmatch(r"(\d+)(\d)([af]?)(-real|-virtual)?", arch)
+        if parts is None:  # "native", "all": CMake knows what that was, this function does not
+            return "cubin"
+        built = int(parts[1]), int(parts[2])
+        fits = built == capability if parts[3] else built[0] == major and built[1] <= minor
+        if fits and parts[4] != "-virtual":
+            return "cubin"
+        if parts[4] != "-real" and (built == capability if parts[3] else built <= capability):
+            found = "ptx"
+    return found
+
+
+def _why_not_on(gpu: str, capability: tuple[int, int], driver: tuple[int, int] | None) -> str | None:
+    """Why the CUDA library cannot serve a GPU, or None."""
+    info = build_info()
+    built = tuple(int(number) for number in info["cuda"].split("."))
+    code = code_for(info["cuda_archs"], capability)
+    if code is None:
         return (
-            "gpn_ops was built without CUDA. Rebuild it with GPN_OPS_CUDA=1 where nvcc is installed: "
-            "`GPN_OPS_CUDA=1 pip install --no-build-isolation .`"
+            f"gpn_ops was built for {info['cuda_archs']}, which has no code for {gpu} (compute capability "
+            f"{capability[0]}.{capability[1]}). Rebuild it with `GPN_OPS_CUDA=1 "
+            f"GPN_OPS_CUDA_ARCHS={capability[0]}{capability[1]} pip install --no-build-isolation .`"
         )
-    if os.environ.get("GPN_OPS_LOAD_CUDA") != "1":
-        if installed is None:
-            return f"torch {torch.__version__} is a build without CUDA"
-        if built.split(".")[0] != installed.split(".")[0]:
-            return (
-                f"gpn_ops was built with CUDA {built}, but torch {torch.__version__} has CUDA {installed}: "
-                "the major versions must be the same. Rebuild gpn_ops with the nvcc of that CUDA version, "
-                "or install a torch for the other"
-            )
+    # Within a major version drivers run code of newer CUDA, but do not compile its PTX.
+    needed = built if code == "ptx" else (built[0], 0)
+    if driver is not None and driver < needed:
+        return (
+            f"gpn_ops was built with CUDA {info['cuda']} and needs a driver for CUDA {needed[0]}.{needed[1]} "
+            f"or newer on {gpu}, but the driver is for {driver[0]}.{driver[1]}. Update the driver, or "
+            "rebuild gpn_ops with an older nvcc"
+        )
+    return None
+
+
+def _load_cuda_library() -> str | None:
     try:
         _load(CUDA_LIBRARY)
     except ImportError as error:
@@ -98,5 +156,35 @@ def _load_cuda() -> str | None:
     return None
 
 
+def _load_cuda_for_gpus() -> None:
+    """Runs when torch has started CUDA. An exception here would be one of ``torch.cuda.init()``."""
+    global _cuda_reason
+    driver = driver_version()
+    _cuda_reason = None
+    for index in range(torch.cuda.device_count()):
+        gpu = f"GPU {index}, {torch.cuda.get_device_name(index)}"
+        _cuda_reason = _cuda_reason or _why_not_on(gpu, torch.cuda.get_device_capability(index), driver)
+    _cuda_reason = _cuda_reason or _load_cuda_library()
+
+
+def _load_cuda() -> None:
+    global _cuda_reason
+    info = build_info()
+    if info.get("cuda") is None or not CUDA_LIBRARY.exists():
+        why = info.get("without_cuda") or "its library is missing"
+        _cuda_reason = (
+            f"gpn_ops was built without CUDA ({why}). Rebuild it with GPN_OPS_CUDA=1 where nvcc is "
+            "installed: `GPN_OPS_CUDA=1 pip install --no-build-isolation .`"
+        )
+    elif os.environ.get("GPN_OPS_LOAD_CUDA") == "1":
+        _cuda_reason = _load_cuda_library()
+    elif torch.version.cuda is None:
+        _cuda_reason = f"torch {torch.__version__} is a build without CUDA"
+    else:
+        _cuda_reason = WAITING
+        # torch's own check of capabilities comes the same way; where CUDA has started, this calls at once.
+        torch.cuda._lazy_call(_load_cuda_for_gpus)
+
+
 _load_cpu()
-_cuda_reason = _load_cuda()
+_load_cuda()

@@ -70,13 +70,18 @@ def check_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> N
         )
 
 
+def check_contiguous(name: str, tensor: Tensor) -> None:
+    if not tensor.is_contiguous():
+        raise RuntimeError(f"{name}: expected a contiguous tensor, which is written in place")
+
+
 def check_count(name: str, count: int | torch.SymInt) -> None:
     check(count >= 0, lambda: f"{name}: expected a non-negative integer, got {count}")
 
 
-def check_reduction(reduce: str) -> None:
+def check_reduction(reduce: str, name: str = "reduce") -> None:
     if reduce not in ("sum", "mean", "max"):
-        raise RuntimeError(f"reduce: expected 'sum', 'mean' or 'max', got '{reduce}'")
+        raise RuntimeError(f"{name}: expected 'sum', 'mean' or 'max', got '{reduce}'")
 
 
 def check_cluster(cluster: Tensor, edge_index: Tensor | None = None) -> None:
@@ -84,6 +89,18 @@ def check_cluster(cluster: Tensor, edge_index: Tensor | None = None) -> None:
     check_shape("cluster", cluster, ("num_nodes", None))
     if edge_index is not None:
         check_device("cluster", cluster, "edge_index", edge_index)
+
+
+def check_edge_attr(edge_attr: Tensor, edge_index: Tensor) -> None:
+    check_floating("edge_attr", edge_attr)
+    check_shape("edge_attr", edge_attr, ("num_edges", edge_index.size(1)), ("...", None))
+    check_device("edge_attr", edge_attr, "edge_index", edge_index)
+
+
+def check_batch(batch: Tensor, num_nodes: int | torch.SymInt, other_name: str, other: Tensor) -> None:
+    check_dtype("batch", batch, torch.int64)
+    check_shape("batch", batch, ("num_nodes", num_nodes))
+    check_device("batch", batch, other_name, other)
 
 
 def check_metadata(edge_index: Tensor, scores: Tensor | None, num_nodes: int | torch.SymInt | None) -> None:
@@ -178,6 +195,18 @@ def check_cluster_values(cluster: Tensor, lowest: int, what: str, size: int) -> 
         raise RuntimeError(
             f"cluster: expected ids from {lowest} to {what} - 1 = {size - 1}, got {int(cluster[at])} "
             f"at cluster[{at}]"
+        )
+
+
+def check_batch_values(edge_index: Tensor, batch: Tensor) -> None:
+    """Check that no edge joins two graphs."""
+    row, col = batch.index_select(0, edge_index[0]), batch.index_select(0, edge_index[1])
+    differ = (row != col).nonzero()
+    if differ.numel() > 0:
+        at = int(differ[0, 0])
+        raise RuntimeError(
+            f"batch: expected every edge inside one graph, got an edge from graph {int(row[at])} "
+            f"to graph {int(col[at])} at edge_index[:, {at}]"
         )
 
 

@@ -34,6 +34,7 @@ def _libraries() -> dict[str, str]:
         "built with": ", ".join(f"{key} {value}" for key, value in library.build_info().items()),
         "CPU library": f"loaded from {library.CPU_LIBRARY}",
         "CUDA library": library.cuda_status(),
+        "CUDA driver": ".".join(map(str, library.driver_version() or ["none"])),
     }
 
 
@@ -42,7 +43,12 @@ def _torch() -> dict[str, str]:
         import torch
     except ImportError as error:
         return {"torch": f"NOT LOADED: {error}"}
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    gpus = [
+        "{} (compute capability {}.{})".format(
+            torch.cuda.get_device_name(index), *torch.cuda.get_device_capability(index)
+        )
+        for index in range(torch.cuda.device_count())
+    ]
     return {
         "torch": torch.__version__,
         "torch CUDA": torch.version.cuda or "none (a build without CUDA)",
@@ -54,11 +60,18 @@ def _torch() -> dict[str, str]:
 def collect() -> dict[str, str]:
     """The report as ordered (name, value) pairs."""
     switches = sorted(name for name in os.environ if name.startswith("GPN_OPS_"))
-    switches += ["CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "OMP_NUM_THREADS"]
+    switches += [
+        "CUDA_HOME",
+        "CUDA_VISIBLE_DEVICES",
+        "LD_LIBRARY_PATH",
+        "OMP_NUM_THREADS",
+        "TORCH_CUDA_ARCH_LIST",
+    ]
     return {
         "gpn_ops": _version_of("gpn_ops"),
-        **_libraries(),
+        # torch first: where it finds GPUs it starts CUDA, and only then the CUDA library is loaded.
         **_torch(),
+        **_libraries(),
         "torch_geometric": _version_of("torch_geometric"),
         "Python": f"{sys.version.split()[0]} ({sys.executable})",
         "platform": f"{platform.platform()}, {os.cpu_count()} processors",

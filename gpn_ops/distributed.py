@@ -28,8 +28,6 @@ __all__ = ["coarsen", "parse"]
 
 Local = TypeVar("Local")
 
-_INT32_CLAIMS = 2**31  # fewer claims than this are exchanged in 4 bytes each
-
 
 def parse(
     edge_index: Tensor,
@@ -97,7 +95,7 @@ def parse(
     # A claim: the rank, the lowest one highest, above the column.
     column_bits = max(num_nodes - 1, 0).bit_length()
     columns = (1 << column_bits) - 1
-    claim_dtype = torch.int32 if (ranks.size << column_bits) <= _INT32_CLAIMS else torch.int64
+    claim_dtype = _claim_dtype(ranks.size, column_bits)
     above = (ranks.size - 1 - ranks.rank) << column_bits
 
     for node in _keys.tiles(num_nodes, chunk_bytes):
@@ -111,6 +109,11 @@ def parse(
         torch.where(claim >= 0, chosen, choices[1, node], out=choices[1, node])
     del dominant
     return torch.ops.gpn.components(choices, num_nodes)
+
+
+def _claim_dtype(num_ranks: int, column_bits: int) -> torch.dtype:
+    """Claims are exchanged in 4 bytes each where all of them fit, the highest being one below the product."""
+    return torch.int32 if num_ranks << column_bits <= 2**31 else torch.int64
 
 
 def coarsen(
@@ -153,7 +156,7 @@ def coarsen(
 
     Raises:
         RuntimeError: As :func:`parse`; the ranks have to agree about ``cluster`` (size, number of clusters
-            and sum are compared), about ``edge_attr`` but for its first size, and about the options.
+            and a hash are compared), about ``edge_attr`` but for its first size, and about the options.
 
     Example:
         >>> import tempfile, torch, torch.distributed as dist
@@ -188,7 +191,7 @@ def coarsen(
             edge_index, cluster, self_loops, edge_attr is not None
         )
         facts["number of clusters"] = representative.numel()
-        facts["sum of cluster"] = int(cluster.sum())
+        facts["hash of cluster"] = _hash(cluster)
         if edge_attr is None:
             return facts, (edges, None, None, representative)
         values = edge_attr if reduce == "max" else edge_attr.to(sum_dtype(edge_attr))
@@ -224,6 +227,24 @@ def coarsen(
         size = sizes.new_zeros(edges.size(1)).index_add_(0, slot, sizes)
         values = values / size.view(-1, *[1] * (values.dim() - 1))
     return Coarse(edges, values.to(edge_attr.dtype), representative)
+
+
+_HASH_TILE = 1 << 20  # entries at a time: the memory it takes does not grow with the graph
+
+
+def _hash(ids: Tensor) -> int:
+    """64 bits of int64 ids and the order they are in: the sum of a number for every pair of place and id."""
+    total = 0
+    for first in range(0, ids.numel(), _HASH_TILE):
+        part = ids[first : first + _HASH_TILE]
+        place = torch.arange(first, first + part.numel(), device=ids.device)
+        word = part * ids.numel() + place
+        # The steps of SplitMix64, whose numbers are those of random words for pairs that are alike.
+        for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+            without_sign = (word >> shift) & ((1 << (64 - shift)) - 1)
+            word = (word ^ without_sign) * factor
+        total += int(word.sum())
+    return total % 2**64
 
 
 class _Exchange(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Drawing how a graph is parsed, level by level. Needs matplotlib."""
+"""Drawing how a graph is parsed, level by level. Needs matplotlib (the extra ``draw``)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -46,14 +46,12 @@ def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Ten
         >>> len(figure.axes)
         2
     """
-    from matplotlib.figure import Figure
-
     edge_index, position = edge_index.cpu(), position.detach().cpu().double()
     size = torch.ones(position.size(0), dtype=torch.float64)
     panels = len(assignments) + 1
     columns = min(panels, 4)
     rows = -(-panels // columns)
-    figure = Figure(figsize=(3.6 * columns, 3.6 * rows), layout="constrained")
+    figure = _new_figure((3.6 * columns, 3.6 * rows))
 
     for level in range(panels):
         axes = figure.add_subplot(rows, columns, level + 1)
@@ -103,8 +101,6 @@ def draw_tree(tree: "ParseTree", graph: int = 0, position: Tensor | None = None,
         >>> len(draw_tree(tree).axes)
         2
     """
-    from matplotlib.figure import Figure
-
     edge_index, assignments = one_graph(tree, graph)
     num_nodes = assignments[0].numel()
     if position is not None and list(position.shape) != [num_nodes, 2]:
@@ -116,10 +112,10 @@ def draw_tree(tree: "ParseTree", graph: int = 0, position: Tensor | None = None,
     colours = _node_colours(edge_index, assignments[0], order[0])
     width, height = min(max(0.17 * num_nodes, 5.0), 22.0), min(max(1.6 + 0.7 * len(assignments), 4.0), 12.0)
     if position is None:
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = _new_figure((width, height))
         tree_axes = figure.add_subplot()
     else:
-        figure = Figure(figsize=(height + width, height), layout="constrained")
+        figure = _new_figure((height + width, height))
         graph_axes, tree_axes = figure.subplots(1, 2, width_ratios=[height, width])
         position = position.detach().cpu().double()
         area = torch.full((num_nodes,), min(110.0, 4000.0 / num_nodes), dtype=torch.float64)
@@ -131,6 +127,16 @@ def draw_tree(tree: "ParseTree", graph: int = 0, position: Tensor | None = None,
     if title:
         figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _new_figure(size: tuple[float, float]) -> "Figure":
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "gpn_ops.visualisation needs matplotlib: pip install matplotlib, or gpn_ops with its extra 'draw'"
+        ) from error
+    return Figure(figsize=size, layout="constrained")
 
 
 def one_graph(tree: "ParseTree", graph: int) -> tuple[Tensor, list[Tensor]]:

@@ -6,3 +6,12 @@ python -m models.draw tree|heights      pictures
 python -m models.reconstruct ring|grid  the reconstruction task
 python -m models.demo                   a small set made on the spot, in minutes
 """
+
+from importlib.util import find_spec
+
+for _module in ("matplotlib", "sklearn", "torch_geometric", "tqdm", "yaml"):
+    if find_spec(_module) is None:
+        raise ImportError(
+            f"models needs {_module}. In the root of the checkout, install gpn_ops with its extra 'models': "
+            "pip install --no-build-isolation -e '.[models]'"
+        )

@@ -11,7 +11,7 @@ from torch_geometric.utils import to_dense_adj
 
 from gpn_ops.nn import ParsePooling
 
-from .baselines import DENSE, dense_pool, sparse_pool
+from .baselines import DENSE, DensePool, sparse_pool
 
 DROPPING = ("topk", "sag", "asap")
 POOLS: tuple[str, ...] = ("gpn", *DROPPING, *DENSE)
@@ -93,7 +93,7 @@ def pooling(pool: str, channels: int, num_nodes: int, ratio: float) -> nn.Module
         return Parsing(channels)
     if pool in DROPPING:
         return Dropping(sparse_pool(pool, channels, ratio))
-    return Mixing(dense_pool(pool, channels, math.ceil(ratio * num_nodes)))
+    return Mixing(DensePool(pool, channels, math.ceil(ratio * num_nodes)))
 
 
 class Parsing(nn.Module):
@@ -110,7 +110,7 @@ class Parsing(nn.Module):
         self.layer = ParsePooling(channels, dropout=dropout)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Pooled:
-        out = self.layer.pool(x, edge_index)
+        out = self.layer(x, edge_index, record=True)
         inner_edges = out.inner_edges.unsqueeze(1).to(x.dtype)
         return Pooled(out.x, lambda z: self.layer.unpool(z / inner_edges, out.cluster))
 
@@ -140,4 +140,4 @@ class Mixing(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Pooled:
         adj = to_dense_adj(edge_index, torch.zeros(x.size(0), dtype=torch.int64, device=x.device))
         out = self.layer(x.unsqueeze(0), adj.to(x.dtype))
-        return Pooled(out.x.squeeze(0), lambda z: out.assignment.squeeze(0) @ z, out.extra_loss)
+        return Pooled(out.x.squeeze(0), lambda z: out.logits.squeeze(0).softmax(dim=-1) @ z, out.extra_loss)

@@ -157,44 +157,41 @@ class DensePooled(NamedTuple):
     """``[b, k, d]``: the features of the clusters."""
     adj: Tensor
     """``[b, k, k]``: the weights between clusters."""
-    assignment: Tensor
-    """``[b, n, k]``: how much of a node belongs to a cluster; rows sum to 1."""
+    logits: Tensor
+    """``[b, n, k]``: their softmax over the last dimension is how much of a node belongs to a cluster."""
     extra_loss: Tensor
     """The auxiliary losses."""
 
 
-class MinCutPool(nn.Module):
-    """MinCut pooling with an assignment by a linear layer."""
+class DensePool(nn.Module):
+    """MinCut pooling with an assignment by a linear layer, or DiffPool with one by a graph convolution.
 
-    def __init__(self, channels: int, num_clusters: int) -> None:
+    Args:
+        pool: One of :data:`DENSE`.
+        channels: Size of each node's features.
+        num_clusters: The number of clusters.
+        assign: What gives the assignment in place of these, called as ``assign(x)``.
+    """
+
+    def __init__(self, pool: str, channels: int, num_clusters: int, assign: nn.Module | None = None) -> None:
         super().__init__()
-        self.assign = nn.Linear(channels, num_clusters)
+        self.pool = pool
+        if assign is None:
+            layer = {"mincut": nn.Linear, "diffpool": DenseGCNConv}[pool]
+            assign = layer(channels, num_clusters)
+        self.assign = assign
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor | None = None) -> DensePooled:
-        # The loss divides by the weight of all edges: a graph that has none gets self-loops.
-        edgeless = (adj.sum(dim=(1, 2), keepdim=True) == 0).to(adj.dtype)
-        adj = adj + edgeless * torch.eye(adj.size(1), dtype=adj.dtype, device=adj.device)
-        logits = self.assign(x)
-        x, adj, cut_loss, orthogonality_loss = dense_mincut_pool(x, adj, logits, mask)
-        return DensePooled(x, adj, logits.softmax(dim=-1), cut_loss + orthogonality_loss)
-
-
-class DiffPool(nn.Module):
-    """Differentiable pooling with an assignment by a graph convolution."""
-
-    def __init__(self, channels: int, num_clusters: int) -> None:
-        super().__init__()
-        self.assign = DenseGCNConv(channels, num_clusters)
-
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor | None = None) -> DensePooled:
-        logits = self.assign(x, adj, mask)
-        x, adj, link_loss, entropy_loss = dense_diff_pool(x, adj, logits, mask)
-        return DensePooled(x, adj, logits.softmax(dim=-1), link_loss + entropy_loss)
-
-
-def dense_pool(pool: str, channels: int, num_clusters: int) -> nn.Module:
-    """A dense pooling layer by its name here."""
-    return {"mincut": MinCutPool, "diffpool": DiffPool}[pool](channels, num_clusters)
+        if self.pool == "mincut":
+            edgeless = adj.sum(dim=(1, 2), keepdim=True) == 0
+            if bool(edgeless.any()):
+                # The loss divides by the weight of all edges: a graph that has none gets self-loops.
+                adj = adj + edgeless * torch.eye(adj.size(1), dtype=adj.dtype, device=adj.device)
+        by_graph = isinstance(self.assign, DenseGCNConv)
+        logits = self.assign(x, adj, mask) if by_graph else self.assign(x)
+        function = {"mincut": dense_mincut_pool, "diffpool": dense_diff_pool}[self.pool]
+        x, adj, first_loss, second_loss = function(x, adj, logits, mask)
+        return DensePooled(x, adj, logits, first_loss + second_loss)
 
 
 def clusters(max_nodes: int, ratio: float, num_levels: int) -> list[int]:
@@ -213,7 +210,7 @@ class DenseLevels(nn.Module):
     def __init__(self, channels: int, pool: str, num_clusters: list[int], dropout: float) -> None:
         super().__init__()
         self.convs = nn.ModuleList(DenseGCNConv(channels, channels) for _ in num_clusters)
-        self.pools = nn.ModuleList(dense_pool(pool, channels, size) for size in num_clusters)
+        self.pools = nn.ModuleList(DensePool(pool, channels, size) for size in num_clusters)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:

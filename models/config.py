@@ -1,15 +1,76 @@
 """Settings of a training run: one flat YAML file a data set, every value open to ``--set``."""
 
+import ast
 import dataclasses
+import math
+import re
 import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 PRESETS = Path(__file__).parent / "presets"
+# The models, and what tables call them.
+NAMES = {
+    "gpn": "GPN",
+    "topk": "TopK",
+    "sag": "SAG",
+    "asap": "ASAP",
+    "edgepool": "EdgePool",
+    "mincut": "MinCut",
+    "diffpool": "DiffPool",
+    "gcn": "GCN",
+    "gmt": "GMT",
+}
+
+
+class ImportPath(NamedTuple):
+    """``package.module:Class(root, key=value)``, taken apart; the arguments are literals."""
+
+    module: str
+    name: str
+    arguments: list[Any]
+    keywords: dict[str, Any]
+
+
+def import_path(text: str) -> ImportPath:
+    """Takes an import path apart, and runs nothing.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    module, _, call = text.partition(":")
+    try:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ValueError(f"{module!r} is no name of a module")
+        tree = ast.parse(call, mode="eval").body
+        if isinstance(tree, ast.Name):
+            return ImportPath(module, tree.id, [], {})
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+            return ImportPath(
+                module,
+                tree.func.id,
+                [ast.literal_eval(argument) for argument in tree.args],
+                {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in tree.keywords},
+            )
+        raise ValueError("neither a name nor a call")
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(
+            f"dataset: expected package.module:Class, with literal arguments if any, got {text!r}: {error}"
+        ) from error
+
+
+def short_name(dataset: str) -> str:
+    """What to call a data set: of an import path, the class and its arguments."""
+    return dataset.partition(":")[2] or dataset
+
+
+def folder_name(dataset: str) -> str:
+    """A data set's folder: of an import path, the class."""
+    return short_name(dataset).partition("(")[0]
 
 
 @dataclass(frozen=True)
@@ -96,6 +157,31 @@ class Config:
     double: bool = False
     """float64 instead of float32."""
 
+    def __post_init__(self) -> None:
+        """All that can be said of the settings without the data.
+
+        Raises:
+            ValueError: for a value out of range, or none of those that there are.
+        """
+        if ":" in self.dataset:
+            import_path(self.dataset)
+        elif not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.dataset, re.ASCII):
+            raise ValueError(f"dataset: expected a name or an import path, got {self.dataset!r}")
+        for key in CHOICES:
+            check_choice(key, getattr(self, key))
+        for key, (lowest, highest) in LIMITS.items():
+            value = getattr(self, key)
+            if value is None or (lowest <= value <= highest and math.isfinite(value)):
+                continue
+            limits = f"at least {lowest}" if highest == math.inf else f"from {lowest} to {highest}"
+            raise ValueError(f"{key}: expected {limits}, got {value}")
+        if not self.average < 1:
+            raise ValueError(f"average: expected at least 0 and less than 1, got {self.average}")
+        if not 0 < self.ratio < 1:
+            raise ValueError(f"ratio: expected more than 0 and less than 1, got {self.ratio}")
+        if self.clip == 0:
+            raise ValueError("clip: expected none or more than 0, got 0.0")
+
     def replace(self, **values: Any) -> "Config":
         return dataclasses.replace(self, **values)
 
@@ -109,9 +195,31 @@ class Config:
         )
 
 
+CHOICES = {
+    "task": ("graph", "node", "molecule"),
+    "model": tuple(NAMES),
+    "metric": ("accuracy", "ap", "auc"),
+    "select": ("loss", "metric"),
+}
+# The smallest and the largest value. What a model is made of, such as conv, its layers check.
+LIMITS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("hidden", "deepsets_layers", "scorer_layers", "mlp_layers"), (1, math.inf)),
+    **dict.fromkeys(("gnn_layers", "multiset_gnn_layers", "decoder_layers", "encoder_layers"), (0, math.inf)),
+    **dict.fromkeys(("dropout", "input_dropout", "drop_edge"), (0, 1)),
+    **dict.fromkeys(("max_height", "lr", "weight_decay", "warmup", "clip", "average"), (0, math.inf)),
+    **dict.fromkeys(("num_levels", "batch_size", "max_epochs", "patience", "eval_every"), (1, math.inf)),
+}
 # Settings that runs on disk may not know of: with these values they are as if they were not there.
 ADDED = {"input_dropout": 0.0, "directed_scores": False, "average": 0.0}
 TYPES = typing.get_type_hints(Config)
+
+
+def check_choice(key: str, value: str) -> None:
+    """Raises a ValueError for what is none of ``CHOICES[key]``."""
+    known = CHOICES[key]
+    if value not in known:
+        words = f"{', '.join(known[:-1])} or {known[-1]}" if len(known) < 4 else f"one of {', '.join(known)}"
+        raise ValueError(f"{key}: expected {words}, got {value!r}")
 
 
 def presets() -> list[str]:
@@ -119,22 +227,25 @@ def presets() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
-def load(name: str, overrides: list[str] | None = None, **values: Any) -> Config:
+def load(name: str, overrides: list[str] | None = None, trust: bool = False, **values: Any) -> Config:
     """The settings for a data set.
 
     Args:
         name: A preset's name, the path of a YAML file, or the import path of a PyG data set.
         overrides: Settings as ``key=value``.
+        trust: Whether a YAML file may name an import path, which is code that will run.
         values: Settings as they are.
 
     Raises:
-        ValueError: for an unknown name, key, or a value of the wrong type.
+        ValueError: for an unknown name, key, or a value of the wrong type or out of range.
     """
+    from_file = False
     known = {preset.lower(): preset for preset in presets()}
     if name.lower() in known:
         settings = _read(PRESETS / f"{known[name.lower()]}.yaml")
     elif name.endswith((".yaml", ".yml")):
         settings = _read(Path(name))
+        from_file = True
     elif ":" in name:
         settings = {"dataset": name}
     else:
@@ -142,22 +253,32 @@ def load(name: str, overrides: list[str] | None = None, **values: Any) -> Config
             f"dataset: expected one of {', '.join(presets())}, a YAML file, or an import path "
             f"such as package.module:Class(root), got {name!r}"
         )
+    by_hand: dict[str, Any] = {}
     for override in overrides or []:
         key, separator, text = override.partition("=")
         if not separator:
             raise ValueError(f"--set: expected key=value, got {override!r}")
         try:
-            settings[key.strip()] = yaml.safe_load(text)
+            by_hand[key.strip()] = yaml.safe_load(text)
         except yaml.YAMLError:
             raise ValueError(f"--set: expected key=value, got {override!r}") from None
-    settings.update(values)
+    by_hand |= values
+    settings |= by_hand
+    if from_file and "dataset" not in by_hand and ":" in str(settings["dataset"]) and not trust:
+        raise ValueError(
+            f"{name}: dataset: expected the name of a data set, got the import path {settings['dataset']!r}, "
+            "whose code would run: allow it with --trust"
+        )
     return Config(**{key: _checked(key, value) for key, value in settings.items()})
 
 
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"dataset: there is no file {path}")
-    settings = yaml.safe_load(path.read_text())
+    try:
+        settings = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected YAML, got {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or ("dataset" not in settings and "base" not in settings):
         raise ValueError(f"{path}: expected key: value lines with at least 'dataset' or 'base'")
     if "base" in settings:

@@ -1,28 +1,39 @@
 """Data sets, as the training code takes them: all graphs in a few long tensors, and who trains on what."""
 
-import ast
 import contextlib
-import fcntl
+import errno
 import importlib
 import os
+import pickle
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, Dataset
 from torch_geometric.utils import degree, is_undirected, to_undirected
 
-from .config import Config
+from . import files
+from .config import Config, import_path
 
 TU = ("PROTEINS", "DD", "NCI1", "NCI109", "FRANKENSTEIN", "MUTAG")
 PLANETOID = ("Cora", "CiteSeer", "PubMed")
 MOLECULES = ("HIV", "Tox21")
 NUM_FOLDS = 10
+# The order of data sets in tables and pictures.
+ORDER = (*TU, *PLANETOID, "Film")
+
+Made = TypeVar("Made")
+
+
+def position(known: Sequence[str], name: str) -> int:
+    """Where a name stands; those that are not known come last."""
+    return known.index(name) if name in known else len(known)
 
 
 class Batch(NamedTuple):
@@ -154,6 +165,8 @@ def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -
 
     Raises:
         FileNotFoundError: if the raw files are missing and cannot be had.
+        OSError: if the disk is full, or cannot be written to.
+        ValueError: if the data does not fit the task.
     """
     name = config.dataset
     splits: list[Split] = []
@@ -171,8 +184,6 @@ def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -
         return _node_task(graphs, name)
     if config.task == "molecule":
         x_sizes, edge_sizes = _category_sizes(name, graphs)
-    elif config.task != "graph":
-        raise ValueError(f"task: expected graph, node or molecule, got {config.task!r}")
     if any(graph.y is None for graph in graphs):
         raise ValueError(f"{name}: expected graphs with labels y, got one without")
     if config.task == "graph" and config.degree:
@@ -216,20 +227,21 @@ def _known(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
     """A data set by its own name, and the splits that come with it."""
     from torch_geometric import datasets
 
+    def made(folder: Path, make: Callable[[], Any], *aliases: str) -> tuple[Any, list[Split]]:
+        return _prepared(name, folder, root, cache, make, aliases), []
+
     if name in TU:
-        folder = Path("TUDataset", name)
-        with _raw_files(name, folder, root, cache):
-            return datasets.TUDataset(str(cache / "TUDataset"), name, use_node_attr=True), []
+        tu = str(cache / "TUDataset")
+        return made(Path("TUDataset", name), lambda: datasets.TUDataset(tu, name, use_node_attr=True))
     if name in PLANETOID:
+        planetoid = str(cache / "Planetoid")
         folder = Path("Planetoid", name, "geom-gcn")
-        with _raw_files(name, folder, root, cache):
-            return datasets.Planetoid(str(cache / "Planetoid"), name, split="geom-gcn"), []
+        return made(folder, lambda: datasets.Planetoid(planetoid, name, split="geom-gcn"))
     if name == "Film":
-        with _raw_files(name, Path("Actor"), root, cache):
-            return datasets.Actor(str(cache / "Actor")), []
+        return made(Path("Actor"), lambda: datasets.Actor(str(cache / "Actor")))
     if name in MOLECULES:
-        with _raw_files(name, Path("MoleculeNet", name.lower()), root, cache, aliases=(name,)):
-            return datasets.MoleculeNet(str(cache / "MoleculeNet"), name), []
+        folder = Path("MoleculeNet", name.lower())
+        return made(folder, lambda: datasets.MoleculeNet(str(cache / "MoleculeNet"), name), name)
     if name.startswith("ogbg-"):
         return _ogb(name, root, cache)
     raise ValueError(
@@ -247,11 +259,13 @@ def _ogb(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
     torch.serialization.add_safe_globals(
         [data.Data, data.DataEdgeAttr, data.DataTensorAttr, storage.GlobalStorage]
     )
-    folder = Path("ogb", name.replace("-", "_"))
-    with _raw_files(name, folder, root, cache):
+
+    def make() -> tuple[Any, list[Split]]:
         dataset = PygGraphPropPredDataset(name, str(cache / "ogb"))
         split = dataset.get_idx_split()
-    return dataset, [Split(split["train"], split["valid"], split["test"])]
+        return dataset, [Split(split["train"], split["valid"], split["test"])]
+
+    return _prepared(name, Path("ogb", name.replace("-", "_")), root, cache, make)
 
 
 @contextlib.contextmanager
@@ -261,58 +275,117 @@ def _alone(name: str, cache: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # In a folder that cannot be written to there is nothing to spoil.
             cache.mkdir(parents=True, exist_ok=True)
             path = cache / f".{re.sub(r'[^A-Za-z0-9]+', '-', name)[:100]}.lock"
-            fcntl.flock(opened.enter_context(path.open("w")), fcntl.LOCK_EX)
+            files.lock(opened.enter_context(path.open("w")))
         yield
 
 
-@contextlib.contextmanager
-def _raw_files(
-    name: str, folder: Path, root: Path, cache: Path, aliases: tuple[str, ...] = ()
-) -> Iterator[None]:
-    """Shows the cache what ``root`` has in ``folder``, and turns a failed download into advice."""
-    places = [root / folder, *(root / folder.parent / alias for alias in aliases)]
-    source = next((place for place in places if (place / "raw").is_dir()), None)
+# What a disk says, and no failed download.
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+
+
+def _prepared(
+    name: str, folder: Path, root: Path, cache: Path, make: Callable[[], Made], aliases: Sequence[str] = ()
+) -> Made:
+    """What ``make`` gives, which reads ``folder`` of the cache and fills it where files are missing.
+
+    Prepared files that are damaged, as after a kill or by a flipped bit, are set aside and made anew, and so
+    are those that PyG does not read. What was begun and not finished is removed.
+
+    Raises:
+        FileNotFoundError: if raw files are missing and cannot be had.
+        OSError: if the disk is full, or cannot be written to.
+    """
     target = cache / folder
-    if source is not None and source.resolve() != target.resolve():
-        target.mkdir(parents=True, exist_ok=True)
-        for entry in source.iterdir():
-            link = target / entry.name
-            if link.is_symlink() and not link.exists():
-                link.unlink()  # What it led to has moved.
-            elif link.is_dir() and not link.is_symlink() and not any(link.iterdir()):
-                link.rmdir()  # Left by a failed download.
-            if entry.name != "processed" and not link.exists():
-                os.symlink(entry.resolve(), link)
+    processed = target / "processed"
     try:
-        yield
-    except (OSError, EOFError) as error:  # A failed download is an OSError, whatever the reason.
+        _link_raw_files(folder, root, target, aliases)
+        _check_prepared(processed)
+        if any(processed.glob("*.pt")):
+            try:
+                return make()
+            except pickle.UnpicklingError as error:  # Whole, but of another version.
+                files.set_aside(processed, str(error).partition("\n")[0], "made anew")
+        raw_was_there = (target / "raw").exists()
+        try:
+            return make()
+        except BaseException:
+            if processed.exists():  # Raw files are complete before these are begun.
+                shutil.rmtree(processed, ignore_errors=True)
+            elif not raw_was_there:
+                shutil.rmtree(target / "raw", ignore_errors=True)
+            raise
+    except (OSError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+            error.filename = error.filename or str(target)
+            raise
+        # A failed download is an OSError, whatever the reason.
         raise FileNotFoundError(
             f"{name}: no raw files in {root / folder / 'raw'}, and no download ({error}). "
             f"Put them there, or name the folder that holds {folder} with --data-root."
         ) from error
 
 
+def _link_raw_files(folder: Path, root: Path, target: Path, aliases: Sequence[str]) -> None:
+    """Shows the cache what ``root`` has in ``folder``."""
+    places = [root / folder, *(root / folder.parent / alias for alias in aliases)]
+    source = next((place for place in places if (place / "raw").is_dir()), None)
+    if source is None or source.resolve() == target.resolve():
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for entry in source.iterdir():
+        link = target / entry.name
+        if link.is_symlink() and not link.exists():
+            link.unlink()  # What it led to has moved.
+        elif link.is_dir() and not link.is_symlink() and not any(link.iterdir()):
+            link.rmdir()  # Left by a failed download.
+        if entry.name != "processed" and not link.exists():
+            os.symlink(entry.resolve(), link)
+
+
+def _check_prepared(processed: Path) -> None:
+    """Sets the folder aside if one of its files is damaged."""
+    for path in sorted(processed.glob("*.pt")):
+        try:
+            files.check_archive(path)
+        except ValueError as error:
+            files.set_aside(processed, f"{path.name}: {error}", "made anew")
+            return
+
+
+_registered: set[type] = set()
+
+
+def register(cls: type) -> type:
+    """Lets import paths name a class that is none of PyG's data sets: it has a length, and gives a ``Data``
+    for every number below. Decorates the class.
+
+    Example:
+        >>> from models.data import register
+        >>> @register
+        ... class Mine(list):
+        ...     pass
+    """
+    _registered.add(cls)
+    return cls
+
+
 def _imported(path: str) -> Any:
-    """The data set that ``package.module:Class(root, key=value)`` makes; the arguments are literals."""
-    module_name, _, call = path.partition(":")
+    """The data set that ``package.module:Class(root, key=value)`` makes.
+
+    Raises:
+        ValueError: if there is no such class, or if it is none of a data set; then it is not called.
+    """
+    module, name, arguments, keywords = import_path(path)
     try:
-        tree = ast.parse(call, mode="eval").body
-        if isinstance(tree, ast.Name):
-            function, arguments, keywords = tree.id, [], {}
-        elif isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
-            function = tree.func.id
-            arguments = [ast.literal_eval(argument) for argument in tree.args]
-            keywords = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in tree.keywords}
-        else:
-            raise ValueError("neither a name nor a call")
-    except (SyntaxError, ValueError) as error:
-        raise ValueError(
-            f"dataset: expected package.module:Class, with literal arguments if any, got {path!r}: {error}"
-        ) from error
-    try:
-        return getattr(importlib.import_module(module_name), function)(*arguments, **keywords)
+        found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"dataset: {path!r} cannot be imported ({error})") from error
+    if not isinstance(found, type) or not issubclass(found, (Dataset, *_registered)):
+        raise ValueError(
+            f"dataset: expected a class of torch_geometric.data.Dataset, or one that "
+            f"models.data.register knows, got {path!r}"
+        )
+    return found(*arguments, **keywords)
 
 
 # ------------------------------------------------------------------------------------------------------------

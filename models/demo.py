@@ -18,94 +18,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
-from . import data
-from .config import Config
-from .data import Graphs, Split
-from .draw import draw_heights, draw_prediction
-from .report import NAMES, table
-from .train import numbers, prepare
-from .training import Place, Run
+from .common import attempt, fail, numbers, positive, table
+from .communities import NODES, SIZES, TYPES, load
+from .config import NAMES, Config
+from .pictures import draw_heights, draw_prediction
+from .training import Place, Run, prepare
 
-# The sizes of the communities of one type, by class.
-SIZES = ([18], [10, 8], [6, 6, 6])
-TYPES = 3
-NODES = TYPES * 18
-BRIDGES = 12
 MODELS = ("gpn", "gcn", "topk")
-
-
-# ------------------------------------------------------------------------------------------------------------
-# The data set
-# ------------------------------------------------------------------------------------------------------------
-
-
-def cubic_graph(num_nodes: int, random: torch.Generator) -> list[tuple[int, int]]:
-    """A random connected graph in which every node has three neighbours: a ring and chords. The number of
-    nodes is even, and at least 4."""
-    ring = torch.randperm(num_nodes, generator=random).tolist()
-    edges = {tuple(sorted((ring[k], ring[k - 1]))) for k in range(num_nodes)}
-    while True:
-        pairs = torch.randperm(num_nodes, generator=random).view(-1, 2).sort(dim=1).values.tolist()
-        chords = {(first, second) for first, second in pairs}
-        if not chords & edges:
-            return sorted(edges | chords)
-
-
-def community_graph(label: int, random: torch.Generator) -> Data:
-    """A graph of a class, its edges stored in one direction."""
-    node_type: list[int] = []
-    community: list[int] = []
-    edges: list[tuple[int, int]] = []
-    for number, (kind, size) in enumerate((kind, size) for kind in range(TYPES) for size in SIZES[label]):
-        first = len(node_type)
-        edges += [(first + row, first + col) for row, col in cubic_graph(size, random)]
-        node_type += [kind] * size
-        community += [number] * size
-    edges += bridges(node_type, community, random)
-    # Node numbers must not tell.
-    shuffle = torch.randperm(NODES, generator=random)
-    x = torch.empty(NODES, TYPES)
-    x[shuffle] = torch.nn.functional.one_hot(torch.tensor(node_type), TYPES).float()
-    return Data(x=x, edge_index=shuffle[torch.tensor(edges).t()], y=torch.tensor([label]))
-
-
-def bridges(node_type: list[int], community: list[int], random: torch.Generator) -> list[tuple[int, int]]:
-    """Edges between communities of different types, no two at one node, that connect the graph."""
-    while True:
-        reached, found, used = {community[0]}, [], set()
-        order = torch.randint(len(node_type), (40 * BRIDGES, 2), generator=random).tolist()
-        for first, second in order:
-            if node_type[first] == node_type[second] or {first, second} & used:
-                continue
-            # Until all are connected, a bridge leads from those that are to one that is not.
-            ends = {community[first] in reached, community[second] in reached}
-            if len(reached) <= max(community) and len(ends) == 1:
-                continue
-            reached |= {community[first], community[second]}
-            used |= {first, second}
-            found.append((first, second))
-            if len(found) == BRIDGES:
-                break
-        if len(found) == BRIDGES and len(reached) == max(community) + 1:
-            return found
-
-
-def communities(num_graphs: int, seed: int = 0) -> list[Data]:
-    """The data set, as PyG has them. The classes take turns."""
-    random = torch.Generator().manual_seed(seed)
-    return [community_graph(k % len(SIZES), random) for k in range(num_graphs)]
-
-
-def load(config: Config) -> Graphs:
-    """The data set, as the training code takes it: half to train, a quarter each to validate and test."""
-    graphs = data.load(config)
-    train, val, test = torch.arange(graphs.num_graphs).tensor_split(
-        [graphs.num_graphs // 2, 3 * graphs.num_graphs // 4]
-    )
-    graphs.splits = [Split(train, val, test)]
-    return graphs
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -116,7 +36,7 @@ def load(config: Config) -> Graphs:
 def settings(model: str, num_graphs: int, epochs: int) -> Config:
     """The settings, the same for all models."""
     return Config(
-        dataset=f"models.demo:communities({num_graphs})",
+        dataset=f"models.communities:Communities({num_graphs})",
         model=model,
         hidden=64,
         gnn_layers=2,
@@ -147,9 +67,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     manual.add_argument("--graphs", type=int, default=600, help="number of graphs (default: 600)")
-    manual.add_argument("--epochs", type=int, default=50, help="epochs of every run (default: 50)")
+    manual.add_argument("--epochs", type=positive, default=50, help="epochs of every run (default: 50)")
     manual.add_argument("--seeds", type=numbers, default=[0, 1], help="seeds (default: 0,1)")
-    manual.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads")
+    manual.add_argument("--threads", type=positive, default=torch.get_num_threads(), help="CPU threads")
     manual.add_argument("--output", type=Path, default=Path("results/demo"), help="folder for the pictures")
     manual.add_argument("--quiet", action="store_true", help="no progress bars")
     return manual
@@ -158,9 +78,11 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.graphs < 12:
-        print(f"error: --graphs: expected at least 12, got {options.graphs}", file=sys.stderr)
-        return 2
+        return fail(f"--graphs: expected at least 12, got {options.graphs}", 2)
+    return attempt(lambda: _demo(options))
 
+
+def _demo(options: argparse.Namespace) -> int:
     device = torch.device("cpu")
     prepare(device, options.threads)
     graphs = load(settings("gpn", options.graphs, options.epochs))
@@ -179,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
             place = Place(folder, device, quiet=options.quiet, keep_model=model == "gpn")
             run = Run(config, graphs, 0, seed, place)
             records.setdefault(model, []).append(run.train())
-            run.finish()
+            run.remove_checkpoint()
             weights = weights or run.best_weights
     print("\n" + results(records))
 

@@ -1,50 +1,79 @@
-"""Files of JSON lines, a line for every finished run."""
+"""Files of JSON lines: a line for every finished run, or for every epoch of one."""
 
-import fcntl
 import json
 import os
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from . import files
+
+NUMBER = (int, float)
+Types = type | tuple[type, ...]
 
 
-def lock(file: IO[Any], wait: bool = True) -> bool:
-    """Locks a file until it is closed; False if another process has it. Where the file system has no locks,
-    there is none, and what is done goes on."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        print(f"warning: {file.name}: not locked ({error.strerror})", file=sys.stderr)
-    return True
-
-
-def read(path: Path, needed: Iterable[str] = (), warn: bool = True) -> list[dict[str, Any]]:
+def read(
+    path: Path, needed: Mapping[str, Types] | None = None, warn: bool = True, what: str = "run"
+) -> list[dict[str, Any]]:
     """The records of a file, none if there is no file. What is none, such as a line that was cut short when
-    its process was stopped, or lacks a key, is skipped, with a warning unless ``warn`` is off."""
+    its process was stopped, or one that lacks a key or has another type of value, is skipped, with a warning
+    unless ``warn`` is off."""
+    with files.named(path):
+        lines = path.read_bytes().splitlines() if path.exists() else []
     records = []
-    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
-            missing = [key for key in needed if key not in record]
-            if missing:
-                raise ValueError(f"no {', '.join(missing)}")
-        except (ValueError, TypeError) as error:
+            records.append(parsed(line, needed or {}))
+        except ValueError as error:
             if warn:
-                print(f"warning: {path}, line {number}: skipped, no complete run ({error})", file=sys.stderr)
-            continue
-        records.append(record)
+                files.warn(f"{path}, line {number}", f"skipped, no complete {what} ({error})")
     return records
 
 
+def parsed(line: bytes, needed: Mapping[str, Types]) -> dict[str, Any]:
+    """The record of a line.
+
+    Raises:
+        ValueError: if there is none, or if a key that is needed is missing or has a value of another type.
+    """
+    try:
+        record = json.loads(line.decode(errors="replace"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"expected {{...}}, got {type(record).__name__}")
+    missing = [key for key in needed if key not in record]
+    if missing:
+        raise ValueError(f"no {', '.join(missing)}")
+    for key, types in needed.items():
+        types = types if isinstance(types, tuple) else (types,)
+        if type(record[key]) not in types:
+            names = " or ".join(each.__name__ for each in types)
+            raise ValueError(f"{key}: expected {names}, got {type(record[key]).__name__}")
+    return record
+
+
 def append(path: Path, record: dict[str, Any]) -> None:
-    """Adds a record, on a line of its own even if the last one was cut short. Processes that append to the
-    same file take turns."""
-    with path.open("a+b") as file:
-        lock(file)
+    """Adds a record, on a line of its own even if the last one was cut short. It is on disk when this
+    returns; if it cannot be, the file is as before. Processes that append to the same file take turns."""
+    with files.named(path), path.open("a+b", buffering=0) as file:
+        files.lock(file)
         size = file.seek(0, os.SEEK_END)
         cut = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-        file.write((b"\n" if cut else b"") + json.dumps(record).encode() + b"\n")
+        files.append(file, (b"\n" if cut else b"") + encoded(record), sync=True)
+
+
+def encoded(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
+
+
+def missing(numbers: Iterable[int], last: int) -> str:
+    """Which of 1 to ``last`` are not there, as ``2-4, 7``; empty if all are."""
+    absent = sorted(set(range(1, last + 1)) - set(numbers))
+    runs: list[list[int]] = []
+    for number in absent:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{first}-{final}" if final > first else str(first) for first, final in runs)

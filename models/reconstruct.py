@@ -26,21 +26,23 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from . import jsonl
+from . import files, jsonl
 from .autoencoder import POOLS, AutoEncoder
+from .common import attempt, numbers, positive, table
+from .config import NAMES
+from .jsonl import NUMBER
 
-NAMES = {
-    "gpn": "GPN",
-    "topk": "TopK",
-    "sag": "SAG",
-    "asap": "ASAP",
-    "diffpool": "DiffPool",
-    "mincut": "MinCut",
-}
 NODES = {"ring": 200, "grid": 900}
 # An error that falls by less than this share has not fallen.
 TOLERANCE = 0.01
 PASSES = 10
+NEEDED = {
+    "method": str,
+    "seed": int,
+    "options": dict,
+    "position": list,
+    **dict.fromkeys(("error", "kept", "epochs"), NUMBER),
+}
 
 EXAMPLES = """
 examples:
@@ -166,18 +168,18 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages}
 
 
-def table(runs: dict[str, list[dict[str, Any]]], num_nodes: int) -> str:
-    """Mean and standard deviation over the seeds, the best method first."""
-    lines = ["| method | error (MSE) | nodes kept | epochs | runs |", "|---|---|---|---|---|"]
+def results(runs: dict[str, list[dict[str, Any]]], num_nodes: int) -> str:
+    """A Markdown table: mean and standard deviation over the seeds, the best method first."""
     rows = []
     for method, of_method in runs.items():
         errors, kept, epochs = ([run[key] for run in of_method] for key in ("error", "kept", "epochs"))
+        mean = statistics.mean(errors)
         spread = f" ± {statistics.stdev(errors):.1e}" if len(errors) > 1 else ""
         share = statistics.mean(kept) / num_nodes
-        row = f"| {NAMES[method]} | {statistics.mean(errors):.2e}{spread} | {share:.0%} |"
-        row += f" {statistics.mean(epochs):.0f} | {len(errors)} |"
-        rows.append((statistics.mean(errors), row))
-    return "\n".join(lines + [row for _, row in sorted(rows)])
+        cells = [f"{mean:.2e}{spread}", f"{share:.0%}", f"{statistics.mean(epochs):.0f}", len(errors)]
+        rows.append((mean, [NAMES[method], *cells]))
+    rows.sort(key=lambda row: row[0])
+    return table(["method", "error (MSE)", "nodes kept", "epochs", "runs"], [cells for _, cells in rows])
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -236,19 +238,19 @@ def parser() -> argparse.ArgumentParser:
     )
     add = command.add_argument
     add("graph", choices=list(GRAPHS), help="points on a circle, or a square lattice")
-    add("--methods", type=_methods, default=list(NAMES), help=f"some of {','.join(NAMES)} (default: all)")
-    add("--seeds", type=_seeds, default=[0, 1, 2], help="a list and ranges, as in 0-2,7 (default: 0-2)")
-    add("--nodes", type=int, help="the number of nodes (default: 200 in a ring, 30 x 30 in a grid)")
-    add("--epochs", type=int, default=10_000, help="the largest number of epochs (default: %(default)s)")
+    add("--methods", type=_methods, default=list(POOLS), help=f"some of {','.join(POOLS)} (default: all)")
+    add("--seeds", type=numbers, default=[0, 1, 2], help="seeds, such as 0-2,7 (default: 0-2)")
+    add("--nodes", type=positive, help="the number of nodes (default: 200 in a ring, 30 x 30 in a grid)")
+    add("--epochs", type=positive, default=10_000, help="the largest number of epochs (default: %(default)s)")
     add(
         "--patience",
-        type=int,
+        type=positive,
         default=1_000,
         help=f"stop after this many epochs in which the error fell by less than {100 * TOLERANCE:g} %% "
         "(default: %(default)s)",
     )
     add("--lr", type=float, default=5e-3, help="Adam's learning rate (default: %(default)s)")
-    add("--hidden", type=int, default=64, help="size of the hidden features (default: %(default)s)")
+    add("--hidden", type=positive, default=64, help="size of the hidden features (default: %(default)s)")
     add(
         "--ratio",
         type=float,
@@ -258,7 +260,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--output", type=Path, default=Path("results/reconstruct"), help="folder (default: %(default)s)")
     add("--device", choices=["cpu", "cuda"], default="cpu", help="(default: %(default)s)")
-    add("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+    add("--threads", type=positive, default=1, help="CPU threads (default: %(default)s)")
     return command
 
 
@@ -268,16 +270,6 @@ def _methods(text: str) -> list[str]:
         if name not in POOLS:
             raise argparse.ArgumentTypeError(f"expected some of {','.join(POOLS)}, got {name!r}")
     return list(dict.fromkeys(names))
-
-
-def _seeds(text: str) -> list[int]:
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal():
-            raise argparse.ArgumentTypeError(f"expected numbers and ranges, as in 0-2,7, got {text!r}")
-        seeds += range(int(first), int(last or first) + 1)
-    return list(dict.fromkeys(seeds))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -292,13 +284,20 @@ def main(arguments: list[str] | None = None) -> None:
     except ValueError as error:
         sys.exit(f"--{error}")
     graph = Graph(*(tensor.to(given.device) for tensor in graph))
+    if code := attempt(lambda: _reconstruct(graph, given)):
+        sys.exit(code)
+
+
+def _reconstruct(graph: Graph, given: argparse.Namespace) -> int:
     num_nodes = graph.position.size(0)
     settings = {key: getattr(given, key) for key in ("hidden", "ratio", "lr", "epochs", "patience")}
     options = {"nodes": num_nodes, **settings, "device": given.device}
 
     given.output.mkdir(parents=True, exist_ok=True)
     path = given.output / f"{given.graph}.jsonl"
-    finished = {(run["method"], run["seed"]): run for run in jsonl.read(path) if run["options"] == options}
+    finished = {
+        (run["method"], run["seed"]): run for run in jsonl.read(path, NEEDED) if run["options"] == options
+    }
     runs: dict[str, list[dict[str, Any]]] = {}
     for method in given.methods:
         for seed in given.seeds:
@@ -324,10 +323,12 @@ def main(arguments: list[str] | None = None) -> None:
             runs.setdefault(method, []).append(run)
             print(f"{given.graph}, {method}, seed {seed}: error {run['error']:.2e} ({state})", flush=True)
 
-    text = table(runs, num_nodes)
-    path.with_suffix(".md").write_text(text + "\n")
-    draw(graph, runs, path)
+    text = results(runs, num_nodes)
+    with files.named(given.output):
+        path.with_suffix(".md").write_text(text + "\n")
+        draw(graph, runs, path)
     print(f"\n{text}\n\nDrawn in {path.with_suffix('.png')}.")
+    return 0
 
 
 if __name__ == "__main__":

@@ -19,32 +19,28 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from . import config as configs
-from . import jsonl
-from .data import NUM_FOLDS, PLANETOID, TU
+from . import files, jsonl
+from .common import attempt, fail, table
+from .config import NAMES
+from .data import NUM_FOLDS, ORDER, position
+from .jsonl import NUMBER
 
 PAPER = Path(__file__).with_name("paper.yaml")
-NAMES = {
-    "gpn": "GPN",
-    "topk": "TopK",
-    "sag": "SAG",
-    "asap": "ASAP",
-    "edgepool": "EdgePool",
-    "mincut": "MinCut",
-    "diffpool": "DiffPool",
-    "gcn": "GCN",
-    "gmt": "GMT",
-}
 TITLES = {"graph": "Graph classification", "node": "Node classification", "molecule": "Molecules"}
-ORDER = (*TU, *PLANETOID, "Film")
 ABLATED = ("conv", "multiset", "complete")
-NEEDED = ("dataset", "model", "metric", "fold", "seed", "test", "epochs", "seconds", "digest", "changed")
+NEEDED = {
+    **dict.fromkeys(("dataset", "model", "metric", "digest"), str),
+    **dict.fromkeys(("fold", "seed"), int),
+    **dict.fromkeys(("test", "epochs", "seconds"), NUMBER),
+    "changed": dict,
+}
 
 Record = dict[str, Any]
 Figure = list[float] | str
@@ -57,8 +53,22 @@ Figure = list[float] | str
 
 
 def read(folder: Path) -> list[Record]:
-    """All runs below a folder, in the order of the files."""
-    return [record for path in sorted(folder.rglob("runs.jsonl")) for record in jsonl.read(path, NEEDED)]
+    """All runs below a folder, in the order of the files. Lines that contradict each other are named."""
+    found = []
+    for path in sorted(folder.rglob("runs.jsonl")):
+        records = jsonl.read(path, NEEDED)
+        seen: dict[tuple[Any, ...], Record] = {}
+        for record in records:
+            key = tuple(record[each] for each in ("dataset", "model", "digest", "seed", "fold"))
+            if key in seen and seen[key]["test"] != record["test"]:
+                files.warn(
+                    path,
+                    f"seed {record['seed']} fold {record['fold']} is there twice, with test "
+                    f"{seen[key]['test']} and {record['test']}: the last one counts",
+                )
+            seen[key] = record
+        found += records
+    return found
 
 
 class Group(NamedTuple):
@@ -81,7 +91,7 @@ class Group(NamedTuple):
     def name(self) -> str:
         """The data set's name, as a heading."""
         metric = self.records[0]["metric"]
-        return _name(self.dataset) + ("" if metric == "accuracy" else f" ({metric})")
+        return configs.short_name(self.dataset) + ("" if metric == "accuracy" else f" ({metric})")
 
 
 def groups(records: Iterable[Record]) -> list[Group]:
@@ -97,7 +107,7 @@ def groups(records: Iterable[Record]) -> list[Group]:
 
     def place(key: tuple[str, ...]) -> tuple[Any, ...]:
         dataset, model, *settings_and_digest = key
-        return (index(ORDER, dataset), dataset, index([*NAMES], model), model, *settings_and_digest)
+        return (position(ORDER, dataset), dataset, position([*NAMES], model), model, *settings_and_digest)
 
     return [
         Group(key[0], key[1], key[2], list(found[key].values()), stale=most[key[:3]] != key)
@@ -122,15 +132,6 @@ def task_of(record: Record) -> str:
         return configs.load(record["dataset"]).task
     except ValueError:
         return "graph"
-
-
-def _name(dataset: str) -> str:
-    return dataset.partition(":")[2] or dataset
-
-
-def index(known: Sequence[str], name: str) -> int:
-    """Where a name stands; those that are not known come last."""
-    return known.index(name) if name in known else len(known)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -226,11 +227,6 @@ def needed(group: Group, result: Summary, paper: Figure | None) -> float | None:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
 def matrix(
     corner: str, members: list[Group], row_of: dict[str, str], key: str, paper: dict[str, dict[str, Figure]]
 ) -> str:
@@ -277,7 +273,7 @@ def _reached(group: Group, result: Summary, paper: dict[str, dict[str, Figure]])
 
 def main_tables(members: list[Group], paper: dict[str, dict[str, Figure]]) -> list[str]:
     """The paper's table of a task, and what there is to say about every cell."""
-    models = sorted({group.model for group in members}, key=lambda model: (index([*NAMES], model), model))
+    models = sorted({group.model for group in members}, key=lambda model: (position([*NAMES], model), model))
     methods = {model: NAMES.get(model, model) for model in models}
     rows = []
     node = members[0].task == "node"
@@ -305,7 +301,7 @@ def ablation_table(members: list[Group], original: list[Group], paper: dict[str,
     rows = {"": "GPN", **{key: key for key in [*known, *(group.changed for group in members)]}}
     datasets = {group.dataset for group in members}
     both = [group for group in original if group.model == "gpn" and group.dataset in datasets] + members
-    both.sort(key=lambda group: index(ORDER, group.dataset))
+    both.sort(key=lambda group: position(ORDER, group.dataset))
     figures = {"": paper["methods"]["gpn"], **paper["ablation"]}
     return matrix("settings", both, rows, "changed", figures)
 
@@ -408,21 +404,23 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if not options.folder.is_dir():
-        print(f"error: there is no folder {options.folder}", file=sys.stderr)
-        return 2
+        return fail(f"there is no folder {options.folder}", 2)
+    return attempt(lambda: _write(options))
+
+
+def _write(options: argparse.Namespace) -> int:
     records = read(options.folder)
     if not records:
-        print(
-            f"error: no finished runs in {options.folder}: expected <data set>/<model>/runs.jsonl in it, "
-            "as python -m models.train writes them",
-            file=sys.stderr,
+        raise ValueError(
+            f"no finished runs in {options.folder}: expected <data set>/<model>/runs.jsonl in it, "
+            "as python -m models.train writes them"
         )
-        return 1
     text = report(records, options.runs)
     print(text, end="")
     if options.markdown is not None:
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
-        options.markdown.write_text(text)
+        with files.named(options.markdown):
+            options.markdown.write_text(text)
     return 0
 
 

@@ -27,15 +27,14 @@ The batch of the settings is then that of all processes together.
 import argparse
 import contextlib
 import dataclasses
+import json
 import multiprocessing
 import os
 import platform
 import shlex
-import subprocess
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -45,31 +44,14 @@ import torch
 import torch.distributed as dist
 
 from . import config as configs
-from . import data, jsonl
-from .training import MODELS, Place, Run, digest, world
+from . import data, files, jsonl
+from .common import attempt, commit, fail, numbers, positive
+from .training import Place, Run, digest, prepare, world
 
-
-def numbers(text: str) -> list[int]:
-    """``0-3,7`` as a list."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, separator, last = part.partition("-")
-        try:
-            found += range(int(first), int(last if separator else first) + 1)
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"expected numbers and ranges such as 0-3,7, got {text!r}"
-            ) from None
-    if not found:
-        raise argparse.ArgumentTypeError(f"expected at least one number, got {text!r}")
-    return sorted(set(found))
-
-
-def positive(text: str) -> int:
-    """A number of processes or threads."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {text!r}")
-    return int(text)
+# What a run comes to: the same again, where the same bits come out.
+RESULT = ("epoch", "val", "val_loss", "test", "test_loss", "height", "height_std", "epochs")
+Record = dict[str, Any]
+NEEDED = {"seed": int, "fold": int, "digest": str}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         "dataset", help="a preset's name, a YAML file of settings, or the import path of a PyG data set"
     )
     manual.add_argument(
-        "--model", choices=MODELS, default=None, help="gpn (default), or a baseline (graph tasks)"
+        "--model", choices=configs.NAMES, default=None, help="gpn (default), or a baseline (graph tasks)"
     )
     manual.add_argument(
         "--folds", type=numbers, default=None, help="folds or splits, such as 0-9 (default: all)"
@@ -91,6 +73,9 @@ def parser() -> argparse.ArgumentParser:
     manual.add_argument("--seeds", type=numbers, default=[0], help="seeds, such as 0-19 (default: 0)")
     manual.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting; may be repeated"
+    )
+    manual.add_argument(
+        "--trust", action="store_true", help="let a YAML file name an import path, whose code will run"
     )
     manual.add_argument("--show-settings", action="store_true", help="print all settings, and end")
     manual.add_argument("--device", default="cpu", help="cpu, cuda or cuda:<number> (default: cpu)")
@@ -114,45 +99,67 @@ def parser() -> argparse.ArgumentParser:
         "--output", type=Path, default=Path("results"), help="folder for results (default: results)"
     )
     manual.add_argument(
-        "--checkpoint-every", type=float, default=20.0, help="seconds between checkpoints (default: 20)"
+        "--checkpoint-every", type=_seconds, default=20.0, help="seconds between checkpoints (default: 20)"
     )
     manual.add_argument(
-        "--keep-model", action="store_true", help="keep the weights of every run's reported epoch"
+        "--keep-model",
+        action="store_true",
+        help="keep the weights of every run's reported epoch; finished runs without are made again",
     )
     manual.add_argument("--quiet", action="store_true", help="no progress bars")
     return manual
 
 
+def _seconds(text: str) -> float:
+    try:
+        if (seconds := float(text)) >= 0:
+            return seconds
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"expected a number of seconds, got {text!r}")
+
+
 def chosen(options: argparse.Namespace) -> configs.Config:
     """The settings that the command line asks for."""
     values = {} if options.model is None else {"model": options.model}
-    config = configs.load(options.dataset, options.set, **values)
-    if config.model not in MODELS:
-        raise ValueError(f"model: expected one of {', '.join(MODELS)}, got {config.model!r}")
-    return config
+    return configs.load(options.dataset, options.set, options.trust, **values)
 
 
 def run_folder(output: Path, config: configs.Config) -> Path:
     """Of a data set and a model; settings that differ from the preset have a folder of their own."""
-    name = config.dataset.partition(":")[2].partition("(")[0] or config.dataset
     is_preset = not set(changed(config)) - {"task"}
-    return output / name / (config.model if is_preset else f"{config.model}-{digest(config)}")
+    model = config.model if is_preset else f"{config.model}-{digest(config)}"
+    return output / configs.folder_name(config.dataset) / model
 
 
-def finished(folder: Path, config: configs.Config, warn: bool = True) -> set[tuple[int, int]]:
-    """Seed and fold of the runs that are done with these settings."""
-    runs = jsonl.read(folder / "runs.jsonl", ("seed", "fold", "digest"), warn)
-    return {(run["seed"], run["fold"]) for run in runs if run["digest"] == digest(config)}
+def recorded(
+    folder: Path, config: configs.Config, warn: bool = True
+) -> dict[tuple[int, int], dict[str, Any]]:
+    """The records of the runs with these settings, by seed and fold; of a run that was repeated, the last."""
+    runs = jsonl.read(folder / "runs.jsonl", NEEDED, warn)
+    return {(run["seed"], run["fold"]): run for run in runs if run["digest"] == digest(config)}
 
 
-def prepare(device: torch.device, threads: int) -> None:
-    """Reproducible bits, for a given number of threads."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.set_num_threads(threads)
-    # Some CUDA operators have no deterministic form: there it is a warning.
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    warnings.filterwarnings("ignore", message="Sparse")
+def finished(place: Place, config: configs.Config, warn: bool = True) -> set[tuple[int, int]]:
+    """Seed and fold of the runs with these settings that leave nothing to do: they are recorded, and their
+    weights are there if these are to be kept."""
+    runs = set(recorded(place.folder, config, warn))
+    if place.keep_model:
+        runs = {(seed, fold) for seed, fold in runs if has_weights(place, config, fold, seed, warn)}
+    return runs
+
+
+def has_weights(place: Place, config: configs.Config, fold: int, seed: int, warn: bool) -> bool:
+    """Whether the weights of a run are there, can be read, and have these settings."""
+    path = place.file("weights", fold, seed)
+    if not path.exists():
+        return False
+    try:
+        return digest(configs.Config(**files.load(path)["config"])) == digest(config)
+    except (ValueError, TypeError, KeyError) as error:
+        if warn:
+            files.warn(path, f"cannot be used ({error}); the run is made again")
+        return False
 
 
 _graphs: dict[str, data.Graphs] = {}
@@ -169,7 +176,8 @@ def load(config: configs.Config, options: argparse.Namespace) -> data.Graphs:
 
 @contextlib.contextmanager
 def claimed(config: configs.Config, fold: int, seed: int, place: Place) -> Iterator[bool]:
-    """Whether a run is to be made here: it is not if it is finished, or if another process is at it.
+    """Whether a run is to be made here: it is not if it is finished, or if another process is at it. What a
+    process that was killed has left of the run is removed.
 
     Raises:
         ValueError: if that process has other settings, and would write into the same files.
@@ -178,12 +186,15 @@ def claimed(config: configs.Config, fold: int, seed: int, place: Place) -> Itera
         here = [True]
         if world()[0] == 0:
             path = place.file("checkpoints", fold, seed).with_suffix(".lock")
+            path.parent.mkdir(parents=True, exist_ok=True)
             file = opened.enter_context(path.open("a+"))
-            if jsonl.lock(file, wait=False):
-                file.truncate(0)
-                file.write(digest(config))
-                file.flush()
-                here = [(seed, fold) not in finished(place.folder, config, warn=False)]
+            if files.lock(file, wait=False):
+                with files.named(path):
+                    file.truncate(0)
+                    file.write(digest(config))
+                    file.flush()
+                place.remove_temporaries(fold, seed)
+                here = [(seed, fold) not in finished(place, config, warn=False)]
             else:
                 file.seek(0)
                 if file.read() not in ("", digest(config)):
@@ -199,15 +210,15 @@ def claimed(config: configs.Config, fold: int, seed: int, place: Place) -> Itera
 
 def one_run(
     config: configs.Config, fold: int, seed: int, place: Place, options: argparse.Namespace
-) -> dict[str, Any] | None:
-    """Trains one model, and appends the record of the run to runs.jsonl; nothing if another process does."""
+) -> Record | None:
+    """Trains one model, and adds the record of the run to runs.jsonl; nothing if another process does."""
     with claimed(config, fold, seed, place) as here:
         return _trained(config, fold, seed, place, options) if here else None
 
 
 def _trained(
     config: configs.Config, fold: int, seed: int, place: Place, options: argparse.Namespace
-) -> dict[str, Any]:
+) -> Record:
     prepare(place.device, options.threads)
     run = Run(config, load(config, options), fold, seed, place)
     record = run.train()
@@ -228,9 +239,23 @@ def _trained(
             if place.device.type == "cpu"
             else torch.cuda.get_device_name(place.device),
         }
-        jsonl.append(place.folder / "runs.jsonl", record)
-    run.finish()
+        _add(record, place, config)
+    run.remove_checkpoint()
     return record
+
+
+def _add(record: Record, place: Place, config: configs.Config) -> None:
+    """A run that was made again, for its weights, has a second line only if it came to something else."""
+    before = recorded(place.folder, config, warn=False).get((record["seed"], record["fold"]))
+    if before is not None:
+        if all(json.dumps(before.get(key)) == json.dumps(record.get(key)) for key in RESULT):
+            return
+        print(
+            f"seed {record['seed']} fold {record['fold']}: made again for its weights, with another result: "
+            f"test {record['test']:.2f}, before {before.get('test')}. The last one counts.",
+            file=sys.stderr,
+        )
+    jsonl.append(place.folder / "runs.jsonl", record)
 
 
 def changed(config: configs.Config) -> dict[str, Any]:
@@ -246,28 +271,12 @@ def changed(config: configs.Config) -> dict[str, Any]:
     }
 
 
-def commit() -> str | None:
-    """The checkout's commit, with a plus sign where files differ from it."""
-
-    def git(*arguments: str) -> str:
-        root = Path(__file__).parent
-        return subprocess.run(
-            ("git", *arguments), cwd=root, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         config = chosen(options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except (ValueError, OSError) as error:
+        return fail(error, 2)
     if options.show_settings:
         print(config.to_yaml(), end="")
         return 0
@@ -276,21 +285,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         device = torch.device(options.device)
     except RuntimeError:
-        print(
-            f"error: --device: expected cpu, cuda or cuda:<number>, got {options.device!r}", file=sys.stderr
-        )
-        return 2
+        return fail(f"--device: expected cpu, cuda or cuda:<number>, got {options.device!r}", 2)
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            print("error: --device cuda: this torch sees no CUDA device", file=sys.stderr)
-            return 2
+            return fail("--device cuda: this torch sees no CUDA device", 2)
         if together > 1:
             device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
             torch.cuda.set_device(device)
     if together > 1:
         if options.jobs != 1:
-            print("error: --jobs: expected 1 under torchrun", file=sys.stderr)
-            return 2
+            return fail("--jobs: expected 1 under torchrun", 2)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     if options.threads is None:
         processes = options.jobs * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -299,30 +303,32 @@ def main(arguments: list[str] | None = None) -> int:
         arguments = sys.argv[1:]
     options.command = "python -m models.train " + shlex.join(arguments)
     options.commit = commit()
-
-    folder = run_folder(options.output, config)
-    folder.mkdir(parents=True, exist_ok=True)
-    if world()[0] == 0:
-        (folder / f"settings-{digest(config)}.yaml").write_text(config.to_yaml())
     try:
-        return _all_runs(config, options, device, folder)
+        return attempt(lambda: _all_runs(config, options, device))
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         return 130
-    except (ValueError, FileNotFoundError, FloatingPointError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch.device, folder: Path) -> int:
+def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch.device) -> int:
+    folder = run_folder(options.output, config)
+    folder.mkdir(parents=True, exist_ok=True)
+    if world()[0] == 0:
+        settings = folder / f"settings-{digest(config)}.yaml"
+        with files.named(settings):
+            settings.write_text(config.to_yaml())
+
+    def place() -> Place:
+        return Place(folder, device, options.checkpoint_every, 0, options.quiet, options.keep_model)
+
     folds = options.folds
     if folds is None:
         folds = list(range(load(config, options).num_folds))
     wanted = [(seed, fold) for seed in options.seeds for fold in folds]
-    done = finished(folder, config)
+    done = finished(place(), config)
     runs = [run for run in wanted if run not in done]
     if world()[1] > 1:  # The first process's: another command may have finished one since.
         known = [runs]
@@ -330,14 +336,15 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
         (runs,) = known
     if len(runs) < len(wanted) and world()[0] == 0:
         print(f"{len(wanted) - len(runs)} of {len(wanted)} runs were finished before")
-
-    def place(position: int) -> Place:
-        return Place(folder, device, options.checkpoint_every, position, options.quiet, options.keep_model)
+    if world()[0] == 0:
+        again = set(recorded(folder, config, warn=False)).intersection(runs)
+        if again:
+            print(f"{len(again)} finished runs have no weights to keep, and are made again")
 
     start, failures, elsewhere = time.monotonic(), 0, 0
     if options.jobs == 1:
         for seed, fold in runs:
-            record = one_run(config, fold, seed, place(0), options)
+            record = one_run(config, fold, seed, place(), options)
             elsewhere += record is None
             _tell(record, options)
     else:
@@ -347,7 +354,7 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
             positions.put(position)
         with ProcessPoolExecutor(options.jobs, context, _start_worker, (positions,)) as pool:
             futures = {
-                pool.submit(_in_worker, config, fold, seed, place(0), options): (seed, fold)
+                pool.submit(_in_worker, config, fold, seed, place(), options): (seed, fold)
                 for seed, fold in runs
             }
             try:
@@ -359,7 +366,7 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
                         _tell(record, options)
                     except Exception as error:
                         failures += 1
-                        print(f"error: seed {seed} fold {fold}: {error}", file=sys.stderr)
+                        fail(f"seed {seed} fold {fold}: {error}")
             except KeyboardInterrupt:
                 # A worker would take the next run that waits, whatever became of the last.
                 for process in multiprocessing.active_children():
@@ -373,7 +380,7 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
         if elsewhere:
             print(f"{elsewhere} of {len(wanted)} runs were left to other processes")
         if failures:
-            print(f"error: {failures} runs failed; the same command tries them again", file=sys.stderr)
+            fail(f"{failures} runs failed; the same command tries them again")
     return 1 if failures else 0
 
 
@@ -384,15 +391,17 @@ def _start_worker(positions: Any) -> None:
 
 def _in_worker(
     config: configs.Config, fold: int, seed: int, place: Place, options: argparse.Namespace
-) -> dict[str, Any] | None:
+) -> Record | None:
     place.bar_position = _position + 1
     try:
         return one_run(config, fold, seed, place, options)
+    except (ValueError, OSError, FloatingPointError) as error:
+        raise RuntimeError(f"{type(error).__name__}: {files.sentence(error)}") from None
     except Exception as error:
         raise RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}") from None
 
 
-def _tell(record: dict[str, Any] | None, options: argparse.Namespace) -> None:
+def _tell(record: Record | None, options: argparse.Namespace) -> None:
     if record is not None and world()[0] == 0 and not options.quiet:
         height = f", height {record['height']:.1f}" if "height" in record else ""
         print(

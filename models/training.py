@@ -10,10 +10,11 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import torch.distributed as dist
@@ -23,14 +24,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
-from .baselines import BASELINES, GraphBaseline
-from .config import ADDED, Config
+from . import files, jsonl
+from .baselines import GraphBaseline
+from .config import ADDED, Config, check_choice, short_name
 from .data import Batch, Graphs, Split
 from .gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, Prediction
 
-MODELS = ("gpn", *BASELINES)
 # What picks the epoch that is reported, and whether it is to be high or low.
 SELECTIONS = {"loss": ("val_loss", -1), "metric": ("val", 1)}
+CHECKPOINT = {"digest", "epoch", "seconds", "best", "model", "average", "best_weights", "optimizer"}
 LEVEL_SETTINGS = (
     "hidden",
     "gnn_layers",
@@ -55,10 +57,8 @@ def make_model(config: Config, graphs: Graphs) -> nn.Module:
     """The model that the settings ask for.
 
     Raises:
-        ValueError: for a model that there is not, or not for this task.
+        ValueError: for a model that there is not for this task.
     """
-    if config.model not in MODELS:
-        raise ValueError(f"model: expected one of {', '.join(MODELS)}, got {config.model!r}")
     in_channels, out_channels = graphs.x.size(1), graphs.out_channels
     if config.model != "gpn":
         if config.task != "graph":
@@ -106,13 +106,12 @@ def num_labels(y: Tensor) -> int:
 
 def metric(name: str, out: Tensor, y: Tensor) -> float:
     """The metric in per cent. Tasks that lack one of the two labels do not count."""
+    check_choice("metric", name)
     if name == "accuracy":
         return 100 * float((out.argmax(dim=1) == y).double().mean())
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     functions: dict[str, Callable[..., float]] = {"ap": average_precision_score, "auc": roc_auc_score}
-    if name not in functions:
-        raise ValueError(f"metric: expected accuracy, ap or auc, got {name!r}")
     values = []
     for task in range(y.size(1)):
         known = ~y[:, task].isnan()
@@ -120,6 +119,13 @@ def metric(name: str, out: Tensor, y: Tensor) -> float:
         if 0 < int(labels.sum()) < labels.numel():
             values.append(functions[name](labels.numpy(), out[known, task].double().numpy()))
     return 100 * sum(values) / len(values) if values else math.nan
+
+
+def check_metric(name: str, y: Tensor) -> None:
+    """Raises a ValueError for a metric that is not one of such labels."""
+    expected = "ap or auc for labels of tasks" if y.is_floating_point() else "accuracy for classes"
+    if (name == "accuracy") == y.is_floating_point():
+        raise ValueError(f"metric: expected {expected}, got {name!r}")
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -143,9 +149,14 @@ class Place:
 
     def file(self, kind: str, fold: int, seed: int) -> Path:
         suffix = {"epochs": "jsonl", "checkpoints": "pt", "weights": "pt"}[kind]
-        path = self.folder / kind / f"seed{seed}-fold{fold}.{suffix}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+        return self.folder / kind / f"seed{seed}-fold{fold}.{suffix}"
+
+    def remove_temporaries(self, fold: int, seed: int) -> None:
+        """Of a process that was killed while it saved. Nobody else may be at this run."""
+        for kind in ("checkpoints", "weights"):
+            path = self.file(kind, fold, seed)
+            for temporary in path.parent.glob(f"{path.stem}.*tmp"):
+                temporary.unlink(missing_ok=True)
 
 
 def digest(config: Config) -> str:
@@ -157,6 +168,16 @@ def digest(config: Config) -> str:
             del settings[key]
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def prepare(device: torch.device, threads: int) -> None:
+    """Reproducible bits, for a given number of threads."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    # Some CUDA operators have no deterministic form: there it is a warning.
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    warnings.filterwarnings("ignore", message="Sparse")
 
 
 def world() -> tuple[int, int]:
@@ -187,10 +208,7 @@ class Run:
     def __init__(self, config: Config, graphs: Graphs, fold: int, seed: int, place: Place) -> None:
         self.config, self.graphs, self.fold, self.seed, self.place = config, graphs, fold, seed, place
         self.rank, self.world = world()
-        if config.select not in SELECTIONS:
-            raise ValueError(f"select: expected {' or '.join(SELECTIONS)}, got {config.select!r}")
-        if not 0 <= config.average < 1:
-            raise ValueError(f"average: expected at least 0 and less than 1, got {config.average}")
+        check_metric(config.metric, graphs.y)
         if self.world > 1 and config.task == "node":
             raise ValueError(
                 "a node task has one graph, which one process trains on: start it without torchrun"
@@ -335,12 +353,16 @@ class Run:
     # ---- all epochs
 
     def train(self) -> dict[str, Any]:
-        """Trains until the validation loss stops falling; returns the record of the run."""
+        """Trains until the validation loss stops falling, and saves the weights if they are to be kept.
+
+        Returns:
+            The record of the run. Its checkpoint stays: :meth:`remove_checkpoint` once this is on disk.
+        """
         config, lead = self.config, self.rank == 0
         self.resume()
         log = _Log(self.place.file("epochs", self.fold, self.seed), self.epoch, lead)
         saved = time.monotonic()
-        title = f"{_short(config.dataset)} {config.model} seed {self.seed} fold {self.fold}"
+        title = f"{short_name(config.dataset)} {config.model} seed {self.seed} fold {self.fold}"
         with tqdm(
             total=config.max_epochs,
             initial=self.epoch,
@@ -365,7 +387,7 @@ class Run:
                     )
                 if (self.epoch - 1) % config.eval_every == 0 or self.epoch == config.max_epochs:
                     record |= self.measure()
-                    self.compare(record)
+                    self.note_if_best(record)
                 self.seconds += time.monotonic() - start
                 log.write(record)
                 bar.update()
@@ -374,6 +396,9 @@ class Run:
                     self.save()
                     saved = time.monotonic()
             log.close()
+        if lead and self.place.keep_model:
+            path = self.place.file("weights", self.fold, self.seed)
+            files.save({"config": config.to_dict(), "model": self.best_weights}, path)
         return {
             "fold": self.fold,
             "seed": self.seed,
@@ -382,24 +407,27 @@ class Run:
             "seconds": round(self.seconds, 1),
         }
 
-    def compare(self, record: dict[str, Any]) -> None:
-        """Takes note of the epoch if it is the best so far."""
+    def note_if_best(self, record: dict[str, Any]) -> None:
+        """Takes note of an epoch, and of its weights, if it is the best so far."""
         what, sign = SELECTIONS[self.config.select]
         if not self.best or math.isnan(self.best[what]) or sign * record[what] > sign * self.best[what]:
             keys = ("epoch", "val", "val_loss", "test", "test_loss", "height", "height_std")
             self.best = {key: record[key] for key in keys if key in record}
-            if self.place.keep_model:
-                self.best_weights = {key: value.clone() for key, value in self.measured.state_dict().items()}
+            # Also where they are not to be kept: the command that goes on may want them.
+            self.best_weights = {key: value.clone() for key, value in self.measured.state_dict().items()}
 
     def stalled(self) -> bool:
         return bool(self.best) and self.epoch - self.best["epoch"] >= self.config.patience
 
     # ---- saving
 
+    @property
+    def checkpoint(self) -> Path:
+        return self.place.file("checkpoints", self.fold, self.seed)
+
     def save(self) -> None:
         if self.rank != 0:
             return
-        path = self.place.file("checkpoints", self.fold, self.seed)
         state = {
             "digest": digest(self.config),
             "epoch": self.epoch,
@@ -410,13 +438,17 @@ class Run:
             "best_weights": self.best_weights,
             "optimizer": self.optimizer.state_dict(),
         }
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        torch.save(state, temporary)
-        os.replace(temporary, path)
+        files.save(state, self.checkpoint)
 
     def resume(self) -> None:
-        """Goes on from the last checkpoint of the same settings, if there is one."""
-        state = self.saved() if self.rank == 0 else None
+        """Goes on from the last checkpoint, if there is one of these settings that can be read; any other is
+        set aside."""
+        state = None
+        if self.rank == 0 and self.checkpoint.exists():
+            try:
+                state = self.read_checkpoint()
+            except ValueError as error:
+                files.set_aside(self.checkpoint, str(error), "the run begins anew")
         if self.world > 1:
             states = [state]
             dist.broadcast_object_list(states, 0)
@@ -430,44 +462,76 @@ class Run:
         self.epoch, self.seconds, self.best = state["epoch"], state["seconds"], state["best"]
         self.best_weights = state["best_weights"]
 
-    def saved(self) -> dict[str, Any] | None:
-        """What the last checkpoint has, if it is of use here. One that is not makes way for this run's."""
-        path = self.place.file("checkpoints", self.fold, self.seed)
-        if not path.exists():
-            return None
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        lacks_weights = self.place.keep_model and state["best"] and not state["best_weights"]
-        if state["digest"] == digest(self.config) and not lacks_weights:
-            return state
-        path.unlink()
-        return None
+    def read_checkpoint(self) -> dict[str, Any]:
+        """What the last checkpoint has.
 
-    def finish(self) -> None:
-        """Leaves what is worth keeping of a finished run."""
-        if self.rank != 0:
-            return
-        if self.place.keep_model:
-            torch.save(
-                {"config": self.config.to_dict(), "model": self.best_weights},
-                self.place.file("weights", self.fold, self.seed),
-            )
-        self.place.file("checkpoints", self.fold, self.seed).unlink(missing_ok=True)
+        Raises:
+            ValueError: if it is damaged, or of no use to this run.
+        """
+        state: dict[str, Any] = files.load(self.checkpoint)
+        if not isinstance(state, dict) or not state.keys() >= CHECKPOINT:
+            raise ValueError("no checkpoint of a run")
+        if state["digest"] != digest(self.config):
+            raise ValueError("of other settings")
+        if _shapes(state["model"]) != _shapes(self.model.state_dict()):
+            raise ValueError("the weights are those of another model")
+        if self.place.keep_model and state["best"] and not state["best_weights"]:
+            raise ValueError("without the weights of the best epoch, which --keep-model asks for")
+        return state
+
+    def remove_checkpoint(self) -> None:
+        """Once the record of the run is on disk."""
+        if self.rank == 0:
+            self.checkpoint.unlink(missing_ok=True)
+
+
+def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
+    return {key: value.shape for key, value in weights.items()}
 
 
 class _Log:
     """JSON lines, one an epoch; those that a checkpoint does not know of are dropped first."""
 
     def __init__(self, path: Path, known_epochs: int, active: bool) -> None:
-        self.file = None
+        self.path = path
+        self.file: IO[bytes] | None = None
         if active:
-            lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            self.file = path.open("a")
-            self.file.truncate(sum(map(len, lines[:known_epochs])))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with files.named(path):
+                self.file = path.open("ab", buffering=0)
+                self._drop_after(self.file, known_epochs)
+
+    def _drop_after(self, file: IO[bytes], known_epochs: int) -> None:
+        """Among the lines that stay, those that are none of an epoch are named, and epochs without one."""
+        content = self.path.read_bytes()
+        found: set[int] = set()
+        odd: list[tuple[int, int]] = []
+        end = kept = 0
+        for number, line in enumerate(content.splitlines(keepends=True), start=1):
+            end += len(line)
+            try:
+                epoch = jsonl.parsed(line, {"epoch": int})["epoch"]
+            except ValueError:
+                odd.append((number, end))
+                continue
+            if epoch > known_epochs:
+                break
+            found.add(epoch)
+            kept = end
+        for number, end in odd:
+            if end < kept:
+                files.warn(f"{self.path}, line {number}", "left as it is, no complete epoch")
+        if absent := jsonl.missing(found, known_epochs):
+            files.warn(self.path, f"no lines of epochs {absent}, which the checkpoint knows of")
+        file.truncate(kept)
+        if kept > 0 and content[kept - 1 : kept] != b"\n":
+            files.append(file, b"\n")
 
     def write(self, record: dict[str, Any]) -> None:
         if self.file:
-            self.file.write(json.dumps({key: _rounded(value) for key, value in record.items()}) + "\n")
-            self.file.flush()
+            line = jsonl.encoded({key: _rounded(value) for key, value in record.items()})
+            with files.named(self.path):
+                files.append(self.file, line)
 
     def close(self) -> None:
         if self.file:
@@ -476,10 +540,6 @@ class _Log:
 
 def _rounded(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def _short(dataset: str) -> str:
-    return dataset.partition(":")[2] or dataset
 
 
 def _shown(record: dict[str, Any], best: dict[str, float], metric_name: str) -> dict[str, str]:

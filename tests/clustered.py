@@ -3,6 +3,7 @@
 Imported as ``import clustered``, like graphs.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -12,6 +13,12 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpn_ops.ops.plain import PLAIN_FORMS
 
 DTYPES = graphs.SCORE_DTYPES
 EVERY_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: str(t).removeprefix("torch."))
@@ -108,8 +115,32 @@ def check_compiled(
                 torch.testing.assert_close(got, wanted)
 
 
+class PlainForms(TorchDispatchMode):
+    """Runs the operators as a device without kernels does."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        plain = PLAIN_FORMS.get(func._opname) if func.namespace == "gpn" else None
+        return (plain or func)(*args, **(kwargs or {}))
+
+
 def refused(function: Callable[..., Any], message: str, *arguments: Any, **keywords: Any) -> None:
-    """``function`` raises exactly this text."""
-    with pytest.raises(RuntimeError) as error:
+    """``function`` raises exactly this text, with kernels and in plain PyTorch; on tensors without data as
+    well, unless the text speaks of a value."""
+    raised = _message(function, arguments, keywords)
+    assert raised == message
+    with PlainForms():
+        assert _message(function, arguments, keywords) == message
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        without_data = functools.partial(mode.from_tensor, static_shapes=True)
+        fake = pytree.tree_map_only(Tensor, without_data, (arguments, keywords))
+        raised = _message(function, *fake)
+    speaks_of_values = " at " in message or "every id" in message or "no edges" in message
+    assert raised == (None if speaks_of_values else message)
+
+
+def _message(function: Callable[..., Any], arguments: Any, keywords: Any) -> str | None:
+    try:
         function(*arguments, **keywords)
-    assert str(error.value).splitlines()[0] == message
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return None

@@ -11,5 +11,5 @@ def why_no_cuda() -> str | None:
         return "no GPU is available"
     from gpn_ops import _library
 
-    status = _library.cuda_status()
-    return None if status.startswith("loaded") else f"CUDA library: {status}"
+    torch.cuda.init()  # which loads the library
+    return None if _library.cuda_loaded() else f"CUDA library: {_library.cuda_status()}"

@@ -370,6 +370,11 @@ BAD_INPUTS: list[BadInput] = [
     BadInput(
         "id_is_num_nodes_in_row_1", lambda: _edges([0, 1, 2, 3], [1, 2, 3, 5]), _ID + "5 at edge_index[1, 3]"
     ),
+    BadInput(
+        "id_beyond_any_memory",
+        lambda: _edges([0, 1], [2**62, 0], num_nodes=None),
+        f"edge_index: expected node ids below 2^58, got {2**62} at edge_index[1, 0]",
+    ),
     BadInput("id_far_too_high", lambda: _edges([0, 1], [2**62, 0]), _ID + f"{2**62} at edge_index[1, 0]"),
     BadInput(
         "id_lowest_int64", lambda: _edges([0, -(2**63)], [1, 0]), _ID + f"{-(2**63)} at edge_index[0, 1]"

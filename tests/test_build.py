@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import torch
 
 import gpn_ops
 from gpn_ops import _library
+from gpn_ops.ops import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = [
@@ -79,6 +82,24 @@ def test_names_its_dependencies_without_a_path(library):
     assert "RUNPATH" not in section
 
 
+# What glibc, libstdc++ and libgcc of manylinux_2_28 have (AlmaLinux 8), from the policies of auditwheel.
+MANYLINUX_2_28 = {"GLIBC": "2.28", "GLIBCXX": "3.4.25", "CXXABI": "1.3.11", "GCC": "7.0.0"}
+
+
+@needs_binutils
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_loads_on_systems_of_manylinux_2_28(library):
+    def number(version: str) -> tuple[int, ...]:
+        return tuple(map(int, version.split(".")))
+
+    imported = dynamic_symbols(library, "--undefined-only")
+    versions = {name: re.search(r"@([A-Z]+)_([\d.]+)$", name) for name in imported if "@" in name}
+    assert len(versions) > 20, "the symbol table was not read"
+    assert all(versions.values()), versions
+    newer = {name for name, v in versions.items() if number(v[2]) > number(MANYLINUX_2_28[v[1]])}
+    assert newer == set()
+
+
 def test_build_info_describes_the_build():
     info = _library.build_info()
     assert info["version"] == gpn_ops.__version__
@@ -116,6 +137,190 @@ def test_unknown_switch_is_an_error():
     assert "GPN_OPS_CUDA is 'maybe', expected one of auto, 1, 0" in done.stderr
 
 
+# ------------------------------------------------------------------------------------ building for CUDA
+
+# The environment's own: the system's may be too old.
+CMAKE = shutil.which("cmake", path=Path(sys.executable).parent)
+needs_cmake = pytest.mark.skipif(CMAKE is None, reason="cmake is not installed in this environment")
+
+# What `nvcc --list-gpu-code` of each version knows of what we build for, and some that we do not.
+KNOWN = {
+    "12.0": "50 52 53 60 61 62 70 72 75 80 86 87 89 90",
+    "12.6": "50 52 53 60 61 62 70 72 75 80 86 87 89 90",
+    "12.8": "50 52 53 60 61 62 70 72 75 80 86 87 89 90 100 101 120",
+    "13.0": "75 80 86 87 88 89 90 100 110 103 120 121",
+}
+
+
+def stub_nvcc(directory: Path, version: str, otherwise: str = "exit 1") -> Path:
+    """A compiler that says what it is and what it knows, and refuses to compile."""
+    nvcc = directory / "nvcc"
+    codes = "\\n".join(f"sm_{number}" for number in KNOWN[version].split())
+    nvcc.write_text(
+        "#!/bin/sh\n"
+        f'case "$1" in\n--version) echo "Cuda compilation tools, release {version}, V{version}.1"; exit ;;\n'
+        f"--list-gpu-code) printf '{codes}\\n'; exit ;;\nesac\n"
+        f'echo "the stub refuses: $*" >&2\n{otherwise}\n'
+    )
+    nvcc.chmod(0o755)
+    return nvcc
+
+
+def chosen_archs(directory: Path, version: str, *settings: str, **environ: str) -> tuple[str, str]:
+    """The architectures that the build would ask a compiler for, and what it says about the choice."""
+    script = directory / "choose.cmake"
+    script.write_text(
+        f"include({ROOT}/cmake/cuda_archs.cmake)\n"
+        f"gpn_ops_choose_cuda_archs({stub_nvcc(directory, version)})\n"
+        'execute_process(COMMAND "${CMAKE_COMMAND}" -E echo "${CMAKE_CUDA_ARCHITECTURES}")\n'
+    )
+    done = run(CMAKE, *settings, "-P", script, **{"TORCH_CUDA_ARCH_LIST": "", **environ})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), " ".join(done.stderr.split())
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("version", "archs"),
+    [
+        ("12.0", "75-real;80-real;86-real;89-real;90-real;90-virtual"),
+        ("12.6", "75-real;80-real;86-real;89-real;90-real;90-virtual"),
+        ("12.8", "75-real;80-real;86-real;89-real;90-real;100-real;120-real;100-virtual"),
+        ("13.0", "75-real;80-real;86-real;89-real;90-real;100-real;120-real;100-virtual"),
+    ],
+)
+def test_default_architectures_are_those_that_the_compiler_knows(tmp_path, version, archs):
+    assert chosen_archs(tmp_path, version) == (archs, "")
+    # Every GPU from 7.5 on is served, by PTX where no code fits.
+    for capability in [(7, 5), (8, 0), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 1), (13, 0)]:
+        assert _library.code_for(archs, capability) is not None, capability
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("wanted", "archs"),
+    [
+        ("8.0;8.6+PTX", "80-real;86-real;86-virtual"),
+        ("8.0 8.6+PTX", "80-real;86-real;86-virtual"),
+        ("8.0, 9.0a", "80-real;90a-real"),
+        ("9.0;9.0", "90-real"),
+    ],
+)
+def test_architectures_in_the_form_of_torch(tmp_path, wanted, archs):
+    assert chosen_archs(tmp_path, "12.6", TORCH_CUDA_ARCH_LIST=wanted) == (archs, "")
+
+
+@needs_cmake
+def test_architectures_that_are_names_or_unknown_are_ignored_aloud(tmp_path):
+    archs, said = chosen_archs(tmp_path, "12.6", TORCH_CUDA_ARCH_LIST="Ampere 9.0 10.0+PTX")
+    assert archs == "90-real"
+    assert "TORCH_CUDA_ARCH_LIST: ignored Ampere, 10.0+PTX. Expected numbers such as 8.0 or 9.0+PTX" in said
+    archs, said = chosen_archs(tmp_path, "13.0", TORCH_CUDA_ARCH_LIST="7.0 Volta")
+    assert archs == chosen_archs(tmp_path, "13.0")[0]
+    assert "ignored 7.0, Volta" in said
+
+
+@needs_cmake
+def test_our_own_switch_goes_before_that_of_torch(tmp_path):
+    chosen = chosen_archs(tmp_path, "12.6", "-DGPN_OPS_CUDA_ARCHS=80-real;90", TORCH_CUDA_ARCH_LIST="8.6")
+    assert chosen == ("80-real;90", "")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what a build needs, so that the real build directory stays as it is."""
+    copy = tmp_path / "checkout"
+    copy.mkdir()
+    for name in ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("cmake", "csrc", "gpn_ops"):
+        ignored = shutil.ignore_patterns("*.so", "_build_info.json", "__pycache__")
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    return copy
+
+
+def torch_with_cuda(directory: Path, cuda: str | None) -> str:
+    """A folder for PYTHONPATH whose torch was built with this CUDA, it says; the build does not import it."""
+    real, copy = Path(torch.__file__).parent, directory / "torch"
+    copy.mkdir(parents=True, exist_ok=True)
+    (copy / "__init__.py").touch()
+    (copy / "version.py").write_text(f"__version__ = '{torch.__version__}'\ncuda = {cuda!r}\n")
+    for name in ("include", "lib"):
+        if not (copy / name).exists():
+            (copy / name).symlink_to(real / name)
+    return str(directory)
+
+
+def configure(checkout: Path, *settings: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    ninja = shutil.which("ninja", path=Path(sys.executable).parent) or "ninja"
+    settings = (f"-DPython3_EXECUTABLE={sys.executable}", f"-DCMAKE_MAKE_PROGRAM={ninja}", *settings)
+    return run(CMAKE, "-S", checkout, "-B", checkout / "build", "-G", "Ninja", *settings, **environ)
+
+
+@needs_cmake
+def test_auto_leaves_cuda_alone_where_torch_has_none(checkout, tmp_path):
+    nvcc = stub_nvcc(tmp_path, "13.0", "touch " + str(tmp_path / "asked"))
+    done = configure(checkout, CUDACXX=str(nvcc), PYTHONPATH=torch_with_cuda(tmp_path / "torch", None))
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "asked").exists()
+    info = json.loads((checkout / "build" / "_build_info.json").read_text())
+    assert info["cuda"] is None
+    assert info["without_cuda"] == f"torch {torch.__version__} has no CUDA"
+
+
+@needs_cmake
+def test_cuda_on_request_with_a_compiler_that_refuses_is_an_error(checkout, tmp_path):
+    nvcc = stub_nvcc(tmp_path, "12.6")
+    done = configure(
+        checkout,
+        "-DGPN_OPS_CUDA=ON",
+        CUDACXX=str(nvcc),
+        PYTHONPATH=torch_with_cuda(tmp_path / "torch", None),
+    )
+    assert done.returncode != 0
+    assert "CUDA architectures: 75-real;80-real;86-real;89-real;90-real;90-virtual" in done.stdout
+    assert "is not able to compile a simple test program" in done.stderr
+
+
+@needs_cmake
+@pytest.mark.slow
+def test_auto_goes_on_without_cuda_where_its_build_fails(checkout, tmp_path):
+    environ = {
+        "GPN_OPS_CUDA": "auto",
+        "PYTHONPATH": torch_with_cuda(tmp_path / "torch", "12.6"),
+        "CUDACXX": str(stub_nvcc(tmp_path, "12.6")),
+    }
+    build = (sys.executable, checkout / "setup.py", "--quiet", "build_libraries", "--inplace")
+
+    def assert_cpu_product(said: str) -> None:
+        done = run(*build, **environ)
+        assert done.returncode == 0, done.stderr
+        assert "WARNING: the CUDA library could not be built, see above" in done.stderr
+        assert said in done.stderr
+        info = json.loads((checkout / "gpn_ops" / "_build_info.json").read_text())
+        assert (info["cuda"], info["without_cuda"]) == (None, "its build failed")
+        assert not (checkout / "gpn_ops" / "libgpn_ops_cuda.so").exists()
+        program = (
+            "import gpn_ops, torch; e = torch.tensor([[0, 1], [1, 0]]); "
+            "print(gpn_ops.parse(e, torch.ones(2), 3).tolist(), gpn_ops._library.DIRECTORY)"
+        )
+        loaded = run(sys.executable, "-c", program, PYTHONPATH=str(checkout))
+        assert loaded.stdout == f"[0, 0, 1] {checkout / 'gpn_ops'}\n", loaded.stderr
+
+    assert_cpu_product("is not able to compile a simple test program")
+    if (real := shutil.which("nvcc")) is not None:
+        # One that works until it gets to our sources.
+        shutil.rmtree(checkout / "build" / "cmake" / "CMakeFiles")
+        (checkout / "build" / "cmake" / "CMakeCache.txt").unlink()
+        otherwise = f'case "$*" in *csrc/cuda*) exit 1 ;; esac\nexec {real} "$@"'
+        stub_nvcc(tmp_path, "13.0", otherwise)
+        assert_cpu_product("csrc/cuda")
+    (checkout / "csrc" / "schema.cpp").write_text("this is not C++")
+    done = run(*build, **environ)
+    assert done.returncode != 0
+    assert "schema.cpp" in done.stderr
+
+
 # ------------------------------------------------------------------------------- broken installations
 
 
@@ -140,6 +345,17 @@ def test_missing_library(package_copy):
     assert "pip install --no-build-isolation -e ." in message
 
 
+def test_checkout_that_hides_an_installed_package(package_copy, tmp_path):
+    installed = tmp_path / "site-packages"
+    (installed / "gpn_ops").mkdir(parents=True)
+    (installed / "gpn_ops" / "libgpn_ops.so").touch()
+    (installed / "gpn_ops-0.1.0.dist-info").mkdir()
+    (installed / "gpn_ops-0.1.0.dist-info" / "METADATA").write_text("Name: gpn_ops\nVersion: 0.1.0\n")
+    done = run(sys.executable, "-c", "import gpn_ops", PYTHONPATH=f"{package_copy.parent}:{installed}")
+    assert f"It hides the gpn_ops that is installed in {installed / 'gpn_ops'}" in done.stderr
+    assert "pip install --no-build-isolation -e ." in done.stderr
+
+
 def test_library_of_another_version(package_copy):
     (package_copy / "libgpn_ops.so").write_text("")
     (package_copy / "_build_info.json").write_text(json.dumps({"version": "0.0.0"}))
@@ -161,66 +377,164 @@ def test_library_that_does_not_load(package_copy):
 # ------------------------------------------------------------------------------------- when CUDA loads
 
 
-@pytest.fixture
-def load_cuda(monkeypatch, tmp_path):
-    """``load_cuda(built, installed)`` gives the reason why CUDA was not loaded, and what was loaded."""
+class Machine:
+    """What the loader asks torch and the driver, with other answers."""
 
-    def load(built: str | None, installed: str | None) -> tuple[str | None, list[Path]]:
-        loaded: list[Path] = []
-        library = tmp_path / "libgpn_ops_cuda.so"
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.monkeypatch = monkeypatch
+        self.library = tmp_path / "libgpn_ops_cuda.so"
+        self.loaded: list[Path] = []
+        monkeypatch.delenv("GPN_OPS_LOAD_CUDA", raising=False)
+        monkeypatch.setattr(_library, "_cuda_reason", None)
+        monkeypatch.setattr(_library, "CUDA_LIBRARY", self.library)
+        monkeypatch.setattr(torch.ops, "load_library", self.loaded.append)
+
+    def load(
+        self,
+        built: str | None = "13.0",
+        archs: str = "75-real;80-real;90-real;90-virtual",
+        torch_cuda: str | None = "13.0",
+        driver: tuple[int, int] | None = (13, 0),
+        gpus: Sequence[tuple[int, int]] = ((9, 0),),
+    ) -> str:
+        """The status after the import, and after torch has started CUDA where it would."""
         if built is not None:
-            library.touch()
-        monkeypatch.setattr(_library, "CUDA_LIBRARY", library)
-        monkeypatch.setattr(_library, "build_info", lambda: {"cuda": built})
-        monkeypatch.setattr(torch.version, "cuda", installed)
-        monkeypatch.setattr(torch.ops, "load_library", loaded.append)
-        return _library._load_cuda(), loaded
+            self.library.touch()
+        started: list[Callable[[], None]] = []
+        info = {"cuda": built, "cuda_archs": archs, "without_cuda": "" if built else "nvcc was not found"}
+        self.monkeypatch.setattr(_library, "build_info", lambda: info)
+        self.monkeypatch.setattr(_library, "driver_version", lambda: driver)
+        self.monkeypatch.setattr(torch.version, "cuda", torch_cuda)
+        self.monkeypatch.setattr(torch.cuda, "_lazy_call", started.append)
+        self.monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
+        self.monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: gpus[index])
+        self.monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"model {index}")
+        _library._load_cuda()
+        if started:
+            assert _library.cuda_status() == _library.WAITING
+            assert not _library.cuda_loaded()
+            assert self.loaded == []
+        for call in started:
+            call()
+        assert _library.cuda_loaded() == (self.loaded == [self.library])
+        return _library.cuda_status()
 
-    monkeypatch.delenv("GPN_OPS_LOAD_CUDA", raising=False)
-    return load
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    return Machine(monkeypatch, tmp_path)
 
 
-@pytest.mark.parametrize("installed", ["12.8", None])
-def test_cuda_not_built(load_cuda, installed):
-    reason, loaded = load_cuda(None, installed)
-    assert "built without CUDA" in reason
+@pytest.mark.parametrize("torch_cuda", ["12.8", None])
+def test_cuda_not_built(machine, torch_cuda):
+    reason = machine.load(built=None, torch_cuda=torch_cuda)
+    assert "built without CUDA (nvcc was not found)" in reason
     assert "GPN_OPS_CUDA=1 pip install" in reason
-    assert loaded == []
 
 
-def test_cuda_of_the_same_major_version_is_loaded(load_cuda):
-    reason, loaded = load_cuda("12.8", "12.6")
-    assert reason is None
-    assert [library.name for library in loaded] == ["libgpn_ops_cuda.so"]
+@pytest.mark.parametrize("torch_cuda", ["12.6", "12.8", "13.0", "14.0"])
+@pytest.mark.parametrize("built", ["12.9", "13.0"])
+def test_cuda_version_of_torch_does_not_matter(machine, built, torch_cuda):
+    assert machine.load(built=built, torch_cuda=torch_cuda) == "loaded"
 
 
-def test_cuda_of_another_major_version_is_not_loaded(load_cuda):
-    reason, loaded = load_cuda("13.0", "12.8")
-    assert f"built with CUDA 13.0, but torch {torch.__version__} has CUDA 12.8" in reason
-    assert loaded == []
+def test_cuda_is_not_loaded_without_cuda_in_torch(machine):
+    assert f"torch {torch.__version__} is a build without CUDA" in machine.load(torch_cuda=None)
 
 
-def test_cuda_is_not_loaded_without_cuda_in_torch(load_cuda):
-    reason, loaded = load_cuda("13.0", None)
-    assert f"torch {torch.__version__} is a build without CUDA" in reason
-    assert loaded == []
-
-
-@pytest.mark.parametrize("installed", ["12.8", None])
-def test_cuda_is_loaded_on_demand(load_cuda, monkeypatch, installed):
+@pytest.mark.parametrize("torch_cuda", ["12.8", None])
+def test_cuda_is_loaded_on_demand(machine, monkeypatch, torch_cuda):
     monkeypatch.setenv("GPN_OPS_LOAD_CUDA", "1")
-    reason, loaded = load_cuda("13.0", installed)
-    assert reason is None
-    assert len(loaded) == 1
+    assert machine.load(torch_cuda=torch_cuda, gpus=[(5, 0)], driver=(11, 0)) == "loaded"
+
+
+@pytest.mark.parametrize(
+    ("archs", "capability", "code"),
+    [
+        ("75-real;80-real", (7, 5), "cubin"),
+        ("75-real;80-real", (8, 6), "cubin"),  # a higher minor version of the same major one
+        ("86-real", (8, 0), None),
+        ("75-real;80-real", (9, 0), None),
+        ("75-real;80-real;80-virtual", (9, 0), "ptx"),
+        ("80-real;80-virtual", (7, 5), None),
+        ("90", (9, 0), "cubin"),
+        ("90", (12, 0), "ptx"),
+        ("100-real;120-real;100-virtual", (11, 0), "ptx"),
+        ("100-real;120-real;100-virtual", (12, 1), "cubin"),
+        ("100-real;120-real;120-virtual", (11, 0), None),
+        ("90a-real;90a-virtual", (9, 0), "cubin"),
+        ("90a-real;90a-virtual", (10, 0), None),
+        ("native", (6, 1), "cubin"),
+    ],
+)
+def test_code_for_a_gpu(archs, capability, code):
+    assert _library.code_for(archs, capability) == code
+
+
+def test_gpu_without_code_gets_the_plain_path(machine):
+    reason = machine.load(archs="80-real;90-real", gpus=[(9, 0), (7, 5)])
+    assert (
+        "built for 80-real;90-real, which has no code for GPU 1, model 1 (compute capability 7.5)" in reason
+    )
+    assert "GPN_OPS_CUDA_ARCHS=75" in reason
+
+
+def test_driver_of_an_older_major_version_gets_the_plain_path(machine):
+    reason = machine.load(driver=(12, 9), torch_cuda="12.8")
+    assert "built with CUDA 13.0 and needs a driver for CUDA 13.0 or newer on GPU 0, model 0" in reason
+    assert "the driver is for 12.9" in reason
+
+
+def test_driver_of_an_older_minor_version_runs_code_but_compiles_no_ptx(machine):
+    assert "needs a driver for CUDA 13.2" in machine.load(built="13.2", driver=(13, 0), gpus=[(11, 0)])
+    assert machine.load(built="13.2", driver=(13, 0), gpus=[(9, 0)]) == "loaded"
+
+
+@pytest.mark.skipif(
+    torch._C._dispatch_has_kernel_for_dispatch_key("gpn::parse", "CUDA"), reason="the CUDA library is loaded"
+)
+def test_plain_path_on_cuda_warns_once_and_says_why(machine, monkeypatch):
+    """What the dispatcher does with a CUDA tensor, here with one that only says it is."""
+    machine.load(archs="80-real", gpus=[(7, 5)])
+    plain._warn_of_missing_cuda_kernels.cache_clear()
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: True))
+    cuda = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    edge_index, scores = torch.tensor([[0, 1, 2], [1, 0, 1]]), torch.tensor([0.5, 0.5, 0.1])
+    with pytest.warns(UserWarning, match="without its CUDA kernels.* no code for GPU 0, model 0"):
+        cluster = torch.ops.gpn.parse.default.redispatch(cuda, edge_index, scores, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.ops.gpn.parse.default.redispatch(cuda, edge_index, scores, 4)
+    assert cluster.tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="cc is not installed")
+def test_driver_version(tmp_path):
+    source = tmp_path / "driver.c"
+    source.write_text("int cuDriverGetVersion(int* version) { *version = 12080; return 0; }")
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1"], check=True)
+    command = "from gpn_ops import _library; print(_library.driver_version())"
+    done = run(sys.executable, "-c", command, LD_LIBRARY_PATH=str(tmp_path))
+    assert done.stdout == "(12, 8)\n", done.stderr
+
+
+def test_import_does_not_start_cuda():
+    """A process that has asked for its GPUs must not fork."""
+    command = (
+        "import torch, gpn_ops; assert not torch.cuda.is_initialized(); print(torch.cuda._is_in_bad_fork())"
+    )
+    assert run(sys.executable, "-c", command).stdout == "False\n"
 
 
 def test_cuda_library_that_does_not_load(monkeypatch, tmp_path):
     library = tmp_path / "libgpn_ops_cuda.so"
     library.write_text("not a library")
+    monkeypatch.setattr(_library, "_cuda_reason", None)
     monkeypatch.setattr(_library, "CUDA_LIBRARY", library)
     monkeypatch.setattr(_library, "build_info", lambda: {"cuda": "13.0"})
     monkeypatch.setenv("GPN_OPS_LOAD_CUDA", "1")
-    reason = _library._load_cuda()
+    _library._load_cuda()
+    reason = _library.cuda_status()
     assert f"{library} does not load with torch {torch.__version__}" in reason
     assert "file too short" in reason
 

@@ -68,6 +68,23 @@ def test_on_every_device(device):
     assert torch.equal(got, gpn_ops.parse(*graph))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_subnormal_scores_are_told_apart_though_they_are_flushed(gathering, dtype):
+    """A star whose edges are scored 0, -0 and by the smallest numbers there are."""
+    tiny = torch.finfo(dtype).smallest_normal * torch.tensor([0.0, 0.5, 0.75, 0.25, -0.5, -0.0]).to(dtype)
+    edge_index = torch.tensor([[0] * 6, [1, 2, 3, 4, 5, 6]])
+    expected = gpn_ops.parse(edge_index, tiny, 7)
+    assert expected.tolist() == [0, 1, 2, 0, 3, 4, 5]
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush subnormals")
+    try:
+        one_by_one = [(edge_index[:, k : k + 1], tiny[k : k + 1]) for k in (0, 1, 2, 3, 4, 5)]
+        assert torch.equal(parse_chunks(one_by_one, 7), expected)
+        assert torch.equal(parse_chunks([(edge_index[:, 3:], tiny[3:]), (edge_index, tiny)], 7), expected)
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_no_chunks_and_empty_chunks():
     empty = (torch.empty(2, 0, dtype=torch.int64), torch.empty(0))
     for chunks in ([], [empty], [empty] * 3):

@@ -1,6 +1,7 @@
 """coarsen: against S^T A S, scipy, PyG's coalesce and the reference."""
 
 import clustered
+import graphs
 import pytest
 import scipy.sparse
 import torch
@@ -199,6 +200,8 @@ CLUSTER = torch.tensor([0, 1, 1])
             {"edge_attr": torch.ones(4, 2)},
             "edge_attr: expected shape [num_edges, ...] = [3, ...], got [4, 2]",
         ),
+        ({"batch": CLUSTER.int()}, "batch: expected an int64 tensor, got int32"),
+        ({"batch": CLUSTER[:2]}, "batch: expected shape [num_nodes] = [3], got [2]"),
         (
             {"edge_attr": torch.ones(3), "reduce": "prod"},
             "reduce: expected 'sum', 'mean' or 'max', got 'prod'",
@@ -237,3 +240,36 @@ def test_bad_metadata(device, replaced, message):
 def test_bad_values(edges, cluster, message):
     """On CUDA these trip device-side assertions."""
     clustered.refused(gpn_ops.coarsen, message, torch.tensor(edges), torch.tensor(cluster, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("with_attr", [False, True])
+def test_an_edge_between_two_graphs(with_attr):
+    """On CUDA it trips a device-side assertion."""
+    edge_index = torch.tensor([[0, 1, 2, 3, 1], [1, 0, 3, 2, 2]])
+    cluster, batch = torch.tensor([0, 0, 1, 1]), torch.tensor([4, 4, 7, 7])
+    edge_attr = torch.ones(5) if with_attr else None
+    message = "batch: expected every edge inside one graph, got an edge from graph 4 to graph 7"
+    message += " at edge_index[:, 4]"
+    clustered.refused(gpn_ops.coarsen, message, edge_index, cluster, edge_attr, batch=batch)
+    gpn_ops.coarsen(
+        edge_index[:, :4], cluster, edge_attr if edge_attr is None else edge_attr[:4], batch=batch
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_the_first_edge_between_two_graphs_is_named(dtype):
+    num_nodes = 30_000
+    edge_index = graphs.path(num_nodes).to(dtype)
+    batch = torch.arange(num_nodes) // 10_000
+    bad = (batch[edge_index[0].long()] != batch[edge_index[1].long()]).nonzero().view(-1)
+    assert bad.numel() == 4
+    first = int(bad[0])
+    row, col = batch[edge_index[:, first].long()].tolist()
+    message = f"batch: expected every edge inside one graph, got an edge from graph {row} to graph {col}"
+    message += f" at edge_index[:, {first}]"
+    cluster = torch.arange(num_nodes)
+    clustered.refused(gpn_ops.coarsen, message, edge_index, cluster, batch=batch)
+    good = torch.ones(edge_index.size(1), dtype=torch.bool)
+    good[bad] = False
+    with_batch = gpn_ops.coarsen(edge_index[:, good], cluster, batch=batch)
+    assert torch.equal(with_batch.edge_index, gpn_ops.coarsen(edge_index[:, good], cluster).edge_index)

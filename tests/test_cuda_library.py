@@ -118,8 +118,9 @@ def problems(log: str) -> list[str]:
 
 def test_budgets_are_read():
     assert check_ptxas.budgets([SOURCE]) == {"add": 32, "bare": None}
-    with pytest.raises(ValueError, match="does not read"):
-        check_ptxas.budgets(["extern __global__ void add(int x) {"])
+    for kernel in ("extern __global__ void add(int x) {", "__global__ inline void add(int x) {"):
+        with pytest.raises(ValueError, match="does not read"):
+            check_ptxas.budgets([kernel])
 
 
 @needs_filt

@@ -166,6 +166,7 @@ def run_cases(rank: int, seeds: int) -> Report:
     report: Report = {}
     groups = {size: dist.new_group(members) for size, members in MEMBERS.items()}
     parse, coarsen = parse_cases(), coarsen_cases()
+    claim_dtype = gpn_ops.distributed._claim_dtype
     for size, group in groups.items():
         if rank not in MEMBERS[size]:
             continue
@@ -173,7 +174,7 @@ def run_cases(rank: int, seeds: int) -> Report:
             complaints = []
             for seed in range(seeds):
                 # Several tiles, and one; claims of 4 bytes, and of 8.
-                gpn_ops.distributed._INT32_CLAIMS = 2**31 if seed % 2 else 0
+                gpn_ops.distributed._claim_dtype = claim_dtype if seed % 2 else lambda *_: torch.int64
                 tile = 1 << 20 if seed % 3 else 64 * (graph.num_nodes // 3 + 1)
                 complaints.append(attempt(check_parse, graph, group, seed, tile))
             report[size, f"parse {name}"] = next(filter(None, complaints), None)
@@ -264,6 +265,15 @@ def _coarsen_arguments(**replaced: Any) -> dict[str, Any]:
     return {"edge_index": edge_index, "cluster": torch.tensor([0, 0, 1, 1, 2]), **replaced}
 
 
+def _other_cluster(cluster: list[int], rank: int) -> str:
+    first, other = (
+        gpn_ops.distributed._hash(ids) for ids in (_coarsen_arguments()["cluster"], torch.tensor(cluster))
+    )
+    return (
+        f"hash of cluster: expected the same on all ranks, got {first} on rank 0 and {other} on rank {rank}"
+    )
+
+
 # Case -> (function, the rank at fault, how its arguments differ, what all ranks raise).
 FAULTS: dict[str, tuple[str, int, dict[str, Any], str]] = {
     "id out of range": (
@@ -331,7 +341,13 @@ FAULTS: dict[str, tuple[str, int, dict[str, Any], str]] = {
         "coarsen",
         1,
         {"cluster": torch.tensor([0, 0, 1, 2, 2])},
-        "sum of cluster: expected the same on all ranks, got 4 on rank 0 and 5 on rank 1",
+        _other_cluster([0, 0, 1, 2, 2], 1),
+    ),
+    "two swapped entries of cluster": (
+        "coarsen",
+        2,
+        {"cluster": torch.tensor([0, 1, 0, 1, 2])},
+        _other_cluster([0, 1, 0, 1, 2], 2),
     ),
     "gap in cluster": (
         "coarsen",
@@ -483,6 +499,41 @@ def test_rank_that_raises_elsewhere(tmp_path):
     for outcome in outcomes[1:]:
         assert "lost contact with another rank" in outcome.error
         assert outcome.seconds < 30
+
+
+# ------------------------------------------------------------------------------------------------------------
+# What is exchanged
+# ------------------------------------------------------------------------------------------------------------
+
+
+def test_claims_fit_their_dtype():
+    """Of 4 bytes where they fit, to the last bit."""
+    for size in (1, 2, 3, 4, 5, 64, 1000):
+        for num_nodes in (1, 2, 3, 2**20, 2**29, 2**29 + 1, 2**30, 2**30 + 1, 2**31, 2**31 + 1, 2**40):
+            bits = (num_nodes - 1).bit_length()
+            dtype = gpn_ops.distributed._claim_dtype(size, bits)
+            highest = ((size - 1) << bits) + (1 << bits) - 1
+            assert dtype == (torch.int32 if highest <= torch.iinfo(torch.int32).max else torch.int64)
+
+
+def test_hash_of_a_cluster(monkeypatch):
+    """Every swap and every change of an entry shows, and the tiles do not."""
+    cluster = torch.arange(40) // 2
+    different = {tuple(cluster.tolist())}
+    for i in range(40):
+        for j in range(i):
+            other = cluster.clone()
+            other[i], other[j] = cluster[j], cluster[i]
+            different.add(tuple(other.tolist()))
+            other[i] = cluster[i]
+            different.add(tuple(other.tolist()))
+    hashes = {gpn_ops.distributed._hash(torch.tensor(each)) for each in different}
+    assert len(hashes) == len(different)
+    assert all(0 <= one < 2**64 for one in hashes)
+    whole = gpn_ops.distributed._hash(cluster)
+    monkeypatch.setattr(gpn_ops.distributed, "_HASH_TILE", 7)
+    assert gpn_ops.distributed._hash(cluster) == whole
+    assert gpn_ops.distributed._hash(cluster[:0]) == 0
 
 
 # ------------------------------------------------------------------------------------------------------------

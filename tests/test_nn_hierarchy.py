@@ -8,7 +8,8 @@ import torch
 pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
 
 import graphs
-from torch_geometric.nn import GCNConv, GINConv
+import submodules
+from torch_geometric.nn import GAT, GCN, GIN, GATConv, GCNConv, GINConv, GINEConv
 
 import gpn_ops
 from gpn_ops.nn import DeepSets, ParseHierarchy, ParsePooling, Reduce
@@ -252,12 +253,186 @@ def test_gnn_of_a_users_own(device):
     assert bool(lin.weight.grad.abs().max() > 0)
 
 
+# ------------------------------------------------------------------------------------------------------------
+# What edge attributes a network gets
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Noting(torch.nn.Module):
+    """Notes the edge attributes that it gets, and by which keyword."""
+
+    def __init__(self):
+        super().__init__()
+        self.got = []
+
+    def note(self, x, **given):
+        self.got.append(given)
+        return x
+
+
+class TakesAttributes(Noting):
+    def forward(self, x, edge_index, edge_weight=None, edge_attr=None):
+        return self.note(x, edge_attr=edge_attr, edge_weight=edge_weight)
+
+
+class TakesWeights(Noting):
+    def forward(self, x, edge_index, edge_weight=None):
+        return self.note(x, edge_weight=edge_weight)
+
+
+class TakesAnything(Noting):
+    def forward(self, x, edge_index, **given):
+        return self.note(x, **given)
+
+
+class TakesNothing(Noting):
+    def forward(self, x, edge_index):
+        return self.note(x)
+
+
+class Wrapper(torch.nn.Module):
+    """As ``DistributedDataParallel`` holds a network."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
+
+
+@pytest.mark.parametrize("wrap", [lambda gnn: gnn, Wrapper], ids=["plain", "wrapped"])
+@pytest.mark.parametrize(
+    ("network", "shape", "keyword"),
+    [
+        (TakesAttributes, (), "edge_attr"),
+        (TakesAttributes, (3,), "edge_attr"),
+        (TakesAnything, (3,), "edge_attr"),
+        (TakesWeights, (), "edge_weight"),
+        (TakesWeights, (1,), "edge_weight"),
+    ],
+)
+def test_edge_attributes_reach_a_network_by_keyword(device, wrap, network, shape, keyword):
+    x, edge_index = torch.randn(12, CHANNELS, device=device).double(), graphs.ring(12).to(device)
+    edge_attr = torch.randn(24, *shape, device=device).double()
+    gnn = network()
+    tree = hierarchy(device, gnn=wrap(gnn))(x, edge_index, edge_attr).tree
+    assert len(tree.levels) > 1
+    for level, given in zip(tree.levels, gnn.got, strict=False):  # The last level may not have shrunk.
+        assert given.pop(keyword).flatten().tolist() == level.edge_attr.flatten().tolist()
+        assert not any(value is not None for value in given.values())
+
+
+@pytest.mark.parametrize(
+    ("network", "shape"), [(TakesNothing, ()), (TakesWeights, (3,))], ids=["nothing", "weights"]
+)
+def test_a_network_that_takes_no_edge_attributes_is_refused(network, shape):
+    x, edge_attr = torch.randn(12, CHANNELS).double(), torch.randn(24, *shape).double()
+    message = (
+        f"multiset_gnn: expected a network that takes edge_attr, .* shape {re.escape(str([24, *shape]))}"
+    )
+    with pytest.raises(ValueError, match=message):
+        hierarchy(gnn=TakesAnything(), multiset_gnn=network())(x, graphs.ring(12), edge_attr)
+    hierarchy(gnn=network())(x, graphs.ring(12))
+
+
+@pytest.mark.parametrize(
+    "gnn",
+    [
+        GCNConv(CHANNELS, CHANNELS),
+        GATConv(CHANNELS, CHANNELS, edge_dim=1),
+        GINEConv(torch.nn.Linear(CHANNELS, CHANNELS), edge_dim=1),
+        GCN(CHANNELS, CHANNELS, 2),
+        GAT(CHANNELS, CHANNELS, 2, edge_dim=1),
+    ],
+    ids=lambda gnn: type(gnn).__name__,
+)
+def test_edge_attributes_count_in_networks_of_pyg(gnn):
+    x = torch.randn(12, CHANNELS, generator=torch.Generator().manual_seed(0)).double()
+    edge_attr = torch.rand(24, 1, generator=torch.Generator().manual_seed(0)).double()
+    module = hierarchy(gnn=gnn)
+    ones, others = (module(x, graphs.ring(12), attr).x for attr in (torch.ones_like(edge_attr), edge_attr))
+    assert not torch.allclose(ones, others)
+
+
+def test_models_of_pyg_that_ignore_edge_attributes_are_refused():
+    with pytest.raises(ValueError, match="gnn: expected a network that takes edge_attr"):
+        hierarchy(gnn=GIN(CHANNELS, CHANNELS, 2))(
+            torch.randn(12, CHANNELS).double(), graphs.ring(12), torch.ones(24)
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_weights_in_half_precision(device, dtype):
+    module = hierarchy(device, gnn=GCNConv(CHANNELS, CHANNELS), pool={"weighted": True}).to(dtype)
+    out = module(torch.randn(60, CHANNELS, device=device, dtype=dtype), graphs.path(60).to(device))
+    assert len(out.tree.levels) > 1
+    assert out.tree.levels[1].edge_attr.dtype == out.x.dtype == dtype
+
+
+# ------------------------------------------------------------------------------------------------------------
+# A module of modules
+# ------------------------------------------------------------------------------------------------------------
+
+
+@submodules.GRADIENTS
+def test_hooks_of_children_fire(device, gradients):
+    x, edge_index, batch, _ = batch_of_all(device)
+    module = hierarchy(device, gnn=GCNConv(CHANNELS, CHANNELS), multiset_gnn=torch.nn.Identity())
+    submodules.check_hooks(module, lambda module: module(x, edge_index, batch=batch).x, gradients)
+
+
+@submodules.GRADIENTS
+def test_children_of_a_users_own_take_effect(device, gradients):
+    x, edge_index = torch.randn(30, CHANNELS, device=device).double(), graphs.path(30).to(device)
+    plain = hierarchy(device, gnn=GINConv(torch.nn.Linear(CHANNELS, CHANNELS)))
+    for module in submodules.tripled_linears(plain):
+        with torch.set_grad_enabled(gradients):
+            out = module(x, edge_index)
+        top, height = by_hand(module, x, edge_index)
+        assert out.tree.height.tolist() == [height]
+        torch.testing.assert_close(out.x[0], top)
+
+
+def test_flops_are_those_of_every_level(device):
+    x, edge_index, batch, _ = batch_of_all(device)
+    module = hierarchy(device, gnn=torch.nn.Identity())
+    expected = 0
+
+    def count(pool, args, out):
+        nonlocal expected
+        num_pairs = gpn_ops.undirected(args[1], args[0].size(0)).pairs.size(1)
+        rows = args[0].size(0) + out.x.size(0)
+        expected += 2 * CHANNELS * (num_pairs * (CHANNELS + 1) + rows * CHANNELS)
+
+    module.pool.register_forward_hook(count)
+    forward, backward = submodules.flops(lambda: module(x.requires_grad_(), edge_index, batch=batch).x)
+    assert forward == expected > 0
+    assert backward > forward
+
+
+@pytest.mark.parametrize("drop_edge", [0.0, 0.999])
+@pytest.mark.parametrize("joined", [(0, 1), (0, 2), (2, 0)], ids=str)
+def test_an_edge_between_two_graphs_is_refused(drop_edge, joined):
+    """Also where one of the two, a graph without edges of its own, would never have been pooled."""
+    first = torch.tensor([0, 10, 20])
+    edge_index = torch.cat([graphs.ring(10), graphs.ring(10) + 10], dim=1)
+    extra = first[list(joined)].view(2, 1)
+    batch = torch.tensor([0] * 10 + [1] * 10 + [2])
+    module = hierarchy(pool={"drop_edge": drop_edge})
+    x = torch.randn(21, CHANNELS).double()
+    got = f"got an edge from graph {joined[0]} to graph {joined[1]}"
+    with pytest.raises(RuntimeError, match=f"^batch: expected every edge inside one graph, {got}"):
+        module(x, torch.cat([edge_index, extra], dim=1), batch=batch)
+    module(x, edge_index, batch=batch)
+
+
 @pytest.mark.parametrize("edges", [[[0, 1], [1, 0]], [[], []]], ids=["edges", "no edges"])
 @pytest.mark.parametrize(
     ("batch", "batch_size", "message"),
     [
-        (torch.zeros(3, dtype=torch.int64), None, "batch: expected shape [4], got [3]"),
-        (torch.zeros(5, dtype=torch.int64), None, "batch: expected shape [4], got [5]"),
+        (torch.zeros(3, dtype=torch.int64), None, "batch: expected shape [num_nodes] = [4], got [3]"),
+        (torch.zeros(5, dtype=torch.int64), None, "batch: expected shape [num_nodes] = [4], got [5]"),
         (torch.zeros(4), None, "batch: expected an int64 tensor, got float32"),
         (torch.zeros(4, dtype=torch.int32), None, "batch: expected an int64 tensor, got int32"),
         (torch.tensor([0, 0, -1, 1]), None, "batch: expected non-negative numbers of graphs, got -1"),
@@ -269,7 +444,7 @@ def test_bad_batch(device, edges, batch, batch_size, message):
     edge_index = torch.tensor(edges, dtype=torch.int64, device=device)
     x = torch.ones(4, CHANNELS, device=device)
     batch = None if batch is None else batch.to(device)
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(RuntimeError, match=re.escape(message)):
         hierarchy(device)(x, edge_index, batch=batch, batch_size=batch_size)
 
 

@@ -1,6 +1,7 @@
 """ParsePooling, SelectParse and ConnectClusters: the formulas of the paper, and what each option changes."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric"
 
 import graphs
 import naive
+import submodules
+from torch.autograd import forward_ad
+from torch_geometric.nn import GCNConv
 from torch_geometric.nn.pool.connect import Connect, ConnectOutput
 from torch_geometric.nn.pool.select import Select, SelectOutput
 
@@ -144,6 +148,7 @@ def test_select_and_connect_are_those_of_pyg(device):
     assert isinstance(pool.select, Select)
     assert isinstance(pool.connect, Connect)
     batch = torch.arange(2, device=device).repeat_interleave(10)
+    edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
     out = pool(x, edge_index, batch=batch)
 
     selected = pool.select(x, edge_index)
@@ -228,9 +233,9 @@ def test_dropped_edges_are_gone_from_everything(device, self_loops):
     edge_attr = torch.arange(edge_index.size(1), device=device, dtype=torch.float64)
     pool = layer(device, drop_edge=0.5, self_loops=self_loops)
     torch.manual_seed(3)
-    parsed = pool.select.parse(x, edge_index, 0.5)
+    parsed = pool.select(x, edge_index, drop_edge=0.5, record=True)
     torch.manual_seed(3)
-    out = pool.pool(x, edge_index, edge_attr)
+    out = pool(x, edge_index, edge_attr, record=True)
 
     # Whole undirected edges, self-loops included, about half of them.
     took_part = undirected_set(parsed.edge_index)
@@ -247,7 +252,7 @@ def test_dropped_edges_are_gone_from_everything(device, self_loops):
     scores = naive.edge_scores(pool.select.scorer, x, parsed.edge_index)
     assert torch.equal(out.cluster, reference.algorithm1(parsed.edge_index, scores, 30))
     expected = reference.mask(parsed.edge_index, scores, out.cluster, out.x.size(0))
-    torch.testing.assert_close(out.mask, expected.mask)
+    torch.testing.assert_close(out.score, expected.mask)
     assert torch.equal(out.inner_edges, expected.count)
     coarse = reference.coarsen(edge_index[:, parsed.kept], out.cluster, edge_attr[parsed.kept])
     assert torch.equal(out.edge_index, coarse.edge_index)
@@ -272,7 +277,7 @@ def test_directed_scores_differ_by_dropout_and_in_training_only(device, recomput
         pool = layer(
             device, scorer_layers=2, dropout=dropout, directed_scores=directed, recompute=recompute
         ).train(training)
-        parsed = pool.select.parse(x, edge_index.to(torch.int32))
+        parsed = pool.select(x, edge_index.to(torch.int32), record=True)
         assert torch.equal(parsed.cluster, gpn_ops.parse(edge_index, parsed.scores, 30))
         return parsed.scores
 
@@ -317,7 +322,7 @@ def test_self_loops_compete_and_count(device):
     edge_index = torch.cat([loop, edge_index], dim=1)  # one node has its self-loop already
     x = features(20, device=device)
     pool = layer(device, self_loops=True)
-    out = pool.pool(x, edge_index)
+    out = pool(x, edge_index, record=True)
 
     node = torch.arange(20, device=device)
     others = node[node != 3]
@@ -326,7 +331,7 @@ def test_self_loops_compete_and_count(device):
     assert torch.equal(out.cluster, reference.algorithm1(competing, scores, 20))
     assert not torch.equal(out.cluster, reference.algorithm1(edge_index, scores[: edge_index.size(1)], 20))
     expected = reference.mask(competing, scores, out.cluster, out.x.size(0))
-    torch.testing.assert_close(out.mask, expected.mask)
+    torch.testing.assert_close(out.score, expected.mask)
     assert torch.equal(out.inner_edges, expected.count)
     assert bool((out.edge_index[0] != out.edge_index[1]).all())
 
@@ -466,6 +471,100 @@ def test_graphs_without_edges(device, num_nodes):
 
 
 # ------------------------------------------------------------------------------------------------------------
+# A module of modules
+# ------------------------------------------------------------------------------------------------------------
+
+
+@submodules.GRADIENTS
+@pytest.mark.parametrize("options", [{}, {"recompute": False}, {"multiset": "max"}], ids=str)
+def test_hooks_of_children_fire(device, options, gradients):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    submodules.check_hooks(layer(device, **options), lambda pool: pool(x, edge_index).x, gradients)
+
+
+@submodules.GRADIENTS
+@pytest.mark.parametrize("scorer_layers", [1, 2])
+def test_children_of_a_users_own_take_effect(device, scorer_layers, gradients):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    plain = layer(device, scorer_layers=scorer_layers, multiset_layers=2)
+    for pool in submodules.tripled_linears(plain):
+        with torch.set_grad_enabled(gradients):
+            out = pool(x, edge_index)
+        expected = naive.pool(pool, x, edge_index)
+        assert torch.equal(out.cluster, expected.cluster)
+        torch.testing.assert_close(out.x, expected.x)
+
+
+class Backwards(torch.nn.Module):
+    """Edge scores of a user's own."""
+
+    def forward(self, h, edge_index, undirected=None, directed=False):
+        return -(edge_index[0] + edge_index[1]).to(h.dtype)
+
+
+def test_steps_of_a_users_own_take_effect(device):
+    edge_index, x = graphs.path(5).to(device), features(5, device=device)
+    pool = layer(device)
+    pool.select.scorer = Backwards()
+    assert pool(x, edge_index).cluster.tolist() == [0] * 5
+    pool.connect = ConnectClusters(self_loops=True)
+    assert pool(x, edge_index).edge_index.tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize("options", [{}, {"scorer_layers": 1}, {"recompute": False}], ids=str)
+def test_flops_are_those_of_the_matrix_products(device, options):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    pool = layer(device, **options)
+    num_pairs = edge_index.sort(dim=0).values.unique(dim=1).size(1)
+    num_clusters = pool(x, edge_index).x.size(0)
+    scoring = 2 * num_pairs * CHANNELS * (1 + (options.get("scorer_layers", 2) - 1) * CHANNELS)
+    pooling = 2 * (20 + num_clusters) * CHANNELS * CHANNELS
+    forward, backward = submodules.flops(lambda: pool(x.requires_grad_(), edge_index).x)
+    assert forward == scoring + pooling
+    assert backward >= 2 * forward
+
+
+@pytest.mark.parametrize("multiset", ["deepsets", "sum", "mean", "max"])
+@pytest.mark.parametrize("scorer_layers", [1, 2])
+def test_gradient_penalty(device, scorer_layers, multiset):
+    """A loss that has a gradient in it, as penalties of a critic do."""
+    edge_index, x = simple_graph(12, 15, device=device), features(12, device=device).requires_grad_()
+    pool = layer(device, scorer_layers=scorer_layers, multiset=multiset, recompute=False)
+    parameters = list(pool.parameters())
+    cluster = pool(x, edge_index).cluster
+
+    def penalty(out):
+        (grad,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        return torch.autograd.grad(grad.square().sum(), [x, *parameters], materialize_grads=True)
+
+    # With plain PyTorch in place of the operators.
+    scores = naive.edge_scores(pool.select.scorer, x, edge_index)
+    num_clusters = int(cluster.max()) + 1
+    if multiset == "deepsets":
+        pooled = naive.deepsets(pool.multiset, x, reference.gen(cluster).double())
+    else:
+        pooled = reference.reduce(x, cluster, num_clusters, multiset)
+    expected = pooled * reference.mask(edge_index, scores, cluster, num_clusters).mask[:, None]
+    for actual, wanted in zip(penalty(pool(x, edge_index).x), penalty(expected), strict=True):
+        assert bool(wanted.abs().max() > 0)
+        torch.testing.assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"scorer_layers": 1}, {"multiset": "max"}, {"recompute": False}], ids=str
+)
+def test_forward_mode_raises(device, options):
+    edge_index, x = simple_graph(12, 15, device=device), features(12, device=device)
+    pool = layer(device, **options)
+    with pytest.raises(
+        RuntimeError, match=r"forward-mode derivatives .* are not implemented; use reverse mode"
+    ):
+        torch.func.jvp(lambda x: pool(x, edge_index).x, (x,), (x,))
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="forward-mode derivatives"):
+        pool(forward_ad.make_dual(x, x), edge_index)
+
+
+# ------------------------------------------------------------------------------------------------------------
 # Manners
 # ------------------------------------------------------------------------------------------------------------
 
@@ -484,10 +583,10 @@ def test_arguments_of_other_poolings_are_refused_by_name():
             {"multiset": "median"},
             "multiset: expected 'deepsets', 'sum', 'mean', 'max' or a module, got 'median'",
         ),
-        ({"edge_reduce": "median"}, "reduce: expected 'sum', 'mean' or 'max', got 'median'"),
+        ({"multiset_layers": 0}, "^multiset_layers: expected at least 1, got 0"),
         ({"drop_edge": 2.0}, "drop_edge: expected a probability, got 2.0"),
         ({"dropout": -1.0}, "dropout: expected a probability, got -1.0"),
-        ({"scorer_layers": 0}, "num_layers: expected at least 1, got 0"),
+        ({"scorer_layers": 0}, "^scorer_layers: expected at least 1, got 0"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -496,22 +595,30 @@ def test_bad_settings(kwargs, message):
         ParsePooling(CHANNELS, **kwargs)
 
 
+@pytest.mark.parametrize(("name", "make"), [("reduce", ConnectClusters), ("edge_reduce", layer)])
+def test_unknown_reduction(name, make):
+    """The error of the operators, under the name that the caller wrote."""
+    with pytest.raises(RuntimeError, match=f"^{name}: expected 'sum', 'mean' or 'max', got 'median'"):
+        make(**{name: "median"})
+
+
 @pytest.mark.parametrize(
-    ("replaced", "message"),
+    ("replaced", "expected"),
     [
-        ({"x": torch.zeros(4, 5)}, r"x: expected shape \[num_nodes, 6\], got \[4, 5\]"),
-        ({"x": torch.zeros(4)}, r"x: expected shape \[num_nodes, 6\], got \[4\]"),
-        ({"attn": torch.zeros(4, 5)}, r"attn: expected shape \[num_nodes, 6\], got \[4, 5\]"),
-        ({"attn": torch.zeros(3, 6)}, "attn: expected 4 nodes as in x, got 3"),
-        ({"batch": torch.zeros(3, dtype=torch.int64)}, r"batch: expected shape \[4\], got \[3\]"),
-        ({"edge_attr": torch.zeros(3)}, "edge_attr: expected one row for each of 8 edges, got 3"),
+        ({"x": torch.zeros(4, 5)}, "shape [num_nodes, in_channels] = [num_nodes, 6], got [4, 5]"),
+        ({"x": torch.zeros(4)}, "shape [num_nodes, in_channels] = [num_nodes, 6], got [4]"),
+        ({"attn": torch.zeros(4, 5)}, "shape [num_nodes, in_channels] = [4, 6], got [4, 5]"),
+        ({"attn": torch.zeros(3, 6)}, "shape [num_nodes, in_channels] = [4, 6], got [3, 6]"),
+        ({"batch": torch.zeros(3, dtype=torch.int64)}, "shape [num_nodes] = [4], got [3]"),
+        ({"edge_attr": torch.zeros(3)}, "shape [num_edges, ...] = [8, ...], got [3]"),
+        ({"edge_index": graphs.ring(4)[0]}, "shape [2, num_edges], got [8]"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_bad_arguments(replaced, message):
+def test_bad_arguments(replaced, expected):
     arguments = {"x": torch.zeros(4, 6), "edge_index": graphs.ring(4), **replaced}
-    with pytest.raises(ValueError, match=message):
-        ParsePooling(CHANNELS)(**arguments)
+    with pytest.raises(RuntimeError, match=re.escape(f"{next(iter(replaced))}: expected {expected}")):
+        ParsePooling(CHANNELS, self_loops=True)(**arguments)
 
 
 def test_node_ids_out_of_range_are_refused():
@@ -519,6 +626,25 @@ def test_node_ids_out_of_range_are_refused():
         RuntimeError, match="edge_index: expected node ids from 0 to num_nodes - 1 = 2, got 3"
     ):
         ParsePooling(CHANNELS)(torch.zeros(3, 6), graphs.ring(4))
+
+
+@pytest.mark.parametrize("loop", [4, -1, 2**62])
+def test_a_self_loop_out_of_range_is_refused_where_self_loops_are_added(loop):
+    edge_index = torch.cat([graphs.ring(4), torch.full((2, 1), loop)], dim=1)
+    message = rf"edge_index: expected node ids from 0 to num_nodes - 1 = 3, got {loop} at edge_index\[0, 8\]"
+    with pytest.raises(RuntimeError, match=message):
+        layer(self_loops=True)(features(4), edge_index)
+
+
+@pytest.mark.parametrize("drop_edge", [0.0, 0.999])
+def test_an_edge_between_two_graphs_is_refused(drop_edge):
+    edge_index = torch.cat([graphs.ring(4), graphs.ring(4) + 4, torch.tensor([[3], [4]])], dim=1)
+    batch = torch.arange(2).repeat_interleave(4)
+    pool = layer(drop_edge=drop_edge)
+    got = r"got an edge from graph 0 to graph 1 at edge_index\[:, 16\]"
+    with pytest.raises(RuntimeError, match=f"^batch: expected every edge inside one graph, {got}"):
+        pool(features(8), edge_index, batch=batch)
+    pool(features(8), edge_index[:, :-1], batch=batch)
 
 
 def test_state_dict_and_deepcopy():
@@ -562,6 +688,15 @@ def test_half_precision(device, dtype):
     out.x.sum().backward()
     assert x.grad.dtype == dtype
     assert bool(x.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_weights_of_a_layer_are_of_the_type_of_its_features(device, dtype):
+    edge_index, x = graphs.ring(20).to(device), features(20, device=device, dtype=dtype)
+    pool, conv = layer(device, weighted=True).to(dtype), GCNConv(CHANNELS, CHANNELS).to(device, dtype)
+    out = pool(x, edge_index)
+    assert out.edge_attr.dtype == dtype
+    assert pool(conv(out.x, out.edge_index, out.edge_attr), out.edge_index, out.edge_attr).x.dtype == dtype
 
 
 def test_autocast(device):

@@ -1,6 +1,7 @@
 """EdgeScorer: equation 1, in tiles that are recomputed in backward."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +10,10 @@ pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric"
 
 import graphs
 import naive
+import submodules
 
-from gpn_ops.nn import EdgeScorer, _tiles
-from gpn_ops.nn.scorer import edge_logits
+from gpn_ops.nn import EdgeScorer
+from gpn_ops.ops import Undirected, edge_logits, tiles
 
 LAYERS = (1, 2, 3)
 
@@ -19,7 +21,8 @@ LAYERS = (1, 2, 3)
 @pytest.fixture
 def small_tiles(monkeypatch):
     """16 rows a tile, so that small graphs have several, the last one not full."""
-    monkeypatch.setattr(_tiles, "TILE_BYTES", 1)
+    monkeypatch.setattr(tiles, "TILE_BYTES", 1)
+    monkeypatch.setattr(tiles, "DEVICE_TILE_BYTES", 1)
 
 
 def example(device, num_nodes=25, num_edges=40, channels=6, dtype=torch.float64):
@@ -103,14 +106,14 @@ def test_dropout_follows_torch_seed_and_differs_between_tiles(device, recompute)
 
     def scores(seed):
         torch.manual_seed(seed)
-        return scorer.score_pairs(h, pairs)
+        return scorer(h, pairs, directed=True)
 
     assert torch.equal(scores(1), scores(1))
     assert not torch.equal(scores(1), scores(2))
     first, second = scores(1)[:16], scores(1)[16:32]
     assert not torch.equal(first, second)
     scorer.eval()
-    assert scorer.score_pairs(h, pairs).unique().numel() == 1
+    assert scorer(h, pairs, directed=True).unique().numel() == 1
 
 
 @pytest.mark.parametrize("num_layers", LAYERS)
@@ -169,6 +172,79 @@ def test_autocast_runs_products_in_half_precision_only(device, recompute):
     assert {p.grad.dtype for p in scorer.parameters()} == {torch.float32}
 
 
+# ------------------------------------------------------------------------------------------------------------
+# A module of modules
+# ------------------------------------------------------------------------------------------------------------
+
+
+@submodules.GRADIENTS
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("num_layers", LAYERS)
+def test_hooks_of_children_fire(device, num_layers, recompute, gradients):
+    h, edge_index = example(device)
+    scorer = EdgeScorer(6, num_layers, recompute=recompute).double().to(device)
+    submodules.check_hooks(scorer, lambda scorer: scorer(h, edge_index), gradients)
+
+
+@submodules.GRADIENTS
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("num_layers", LAYERS)
+def test_children_of_a_users_own_take_effect(device, num_layers, recompute, gradients):
+    h, edge_index = example(device)
+    plain = EdgeScorer(6, num_layers, recompute=recompute).double().to(device)
+    for scorer in submodules.tripled_linears(plain):
+        with torch.set_grad_enabled(gradients):
+            scores = scorer(h, edge_index)
+        torch.testing.assert_close(scores, naive.edge_scores(scorer, h, edge_index))
+        if num_layers == 1:  # A LayerNorm undoes it in a hidden layer, and else it is before the sigmoid.
+            torch.testing.assert_close(scores.logit(), 3 * plain(h, edge_index).logit())
+
+
+@pytest.mark.parametrize("name", ["lins.0", "norms.0", "lins.1"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_scores_of_called_children_are_not_rounded_to_half_precision(device, name, dtype):
+    h, edge_index = example(device, dtype=dtype)
+    scorer = EdgeScorer(6).to(device, dtype)
+    expected = scorer(h, edge_index)
+    scorer.get_submodule(name).register_forward_hook(lambda *_: None)
+    scores = scorer(h, edge_index)
+    assert scores.dtype == torch.float32
+    assert not torch.equal(scores, scores.to(dtype).float())
+    torch.testing.assert_close(scores, expected, atol=8 * torch.finfo(dtype).eps, rtol=0)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("num_layers", LAYERS)
+def test_flops_are_those_of_the_matrix_products(device, num_layers, recompute):
+    h, edge_index = example(device)
+    num_pairs = edge_index.sort(dim=0).values.unique(dim=1).size(1)
+    scorer = EdgeScorer(6, num_layers, recompute=recompute).double().to(device)
+    hidden, last = 2 * num_pairs * 6 * 6 * (num_layers - 1), 2 * num_pairs * 6
+    again = hidden if recompute else 0
+    expected = hidden + last, again + 2 * (hidden + last)
+    assert submodules.flops(lambda: scorer(h, edge_index)) == expected
+
+
+@pytest.mark.parametrize(("num_layers", "recompute"), [(1, True), (1, False), (2, False), (3, False)])
+def test_second_derivatives(device, num_layers, recompute):
+    h, edge_index = example(device, num_nodes=5, num_edges=6, channels=3)
+    scorer = EdgeScorer(3, num_layers, recompute=recompute).double().to(device)
+    assert torch.autograd.gradgradcheck(lambda h, *_: scorer(h, edge_index), (h, *scorer.parameters()))
+
+
+def test_derivatives_that_are_not_implemented_raise(device):
+    h, edge_index = example(device)
+    scorer = EdgeScorer(6).double().to(device)
+    (grad,) = torch.autograd.grad(scorer(h, edge_index).sum(), h, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"second derivatives .* EdgeScorer\(recompute=False\) has them"):
+        grad.sum().backward()
+    for num_layers, recompute in ((1, True), (2, True), (2, False)):
+        scorer = EdgeScorer(6, num_layers, recompute=recompute).double().to(device)
+        with pytest.raises(RuntimeError, match="forward-mode derivatives"):
+            torch.func.jvp(lambda h, scorer=scorer: scorer(h, edge_index), (h,), (h,))
+
+
 def test_features_of_another_dtype_than_the_parameters_are_refused():
     h, edge_index = example("cpu")
     with pytest.raises(RuntimeError, match=r"expected the dtype of the parameters, torch.float32, got"):
@@ -198,3 +274,24 @@ def test_reset_parameters():
     scorer.reset_parameters()
     assert torch.equal(scorer.norms[0].weight, torch.ones(4))
     assert not torch.equal(scorer.lins[0].weight, before["lins.0.weight"])
+
+
+@pytest.mark.parametrize("num_layers", [2, 3])
+def test_the_buffers_of_a_tile_fit_a_device_budget(monkeypatch, num_layers):
+    """As a GPU cuts them, measured on the CPU: several tiles take no more than the budget, and most of it."""
+    pytest.importorskip("matplotlib", reason="benchmarks plot")
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    from common import peak_bytes
+
+    budget, channels, num_pairs = 2**22, 64, 20_000
+    monkeypatch.setattr(tiles, "DEVICE_TILE_BYTES", budget)
+    rows = tiles.tile_rows(torch.device("cuda"), channels, num_layers - 1)
+    assert rows < num_pairs / 2
+    monkeypatch.setattr(tiles, "tile_rows", lambda *_: rows)
+    scorer = EdgeScorer(channels, num_layers)
+    h = torch.randn(50, channels, requires_grad=True)
+    pairs = torch.randint(50, (2, num_pairs))
+    scores = scorer(h, pairs, Undirected(pairs, torch.arange(num_pairs)))
+    per_pair = 4 * 8 * num_pairs  # gradients of scores and logits, however many tiles there are
+    peak = peak_bytes(lambda: scores.sum().backward(), torch.device("cpu"))
+    assert budget / 2 < peak < budget + per_pair

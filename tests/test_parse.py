@@ -205,6 +205,34 @@ def test_same_bits_for_any_thread_count_and_run(shuffled, dtype):
         assert all(map(torch.equal, result, results[0]))
 
 
+@pytest.fixture
+def flushing():
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush subnormal numbers")
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.usefixtures("keep_thread_count", "flushing")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_subnormal_scores_are_told_apart_even_where_arithmetic_flushes_them(dtype):
+    """Flushing is set for one thread: arithmetic on scores would differ between it and the others."""
+    random = torch.Generator().manual_seed(0)
+    num_nodes = 60_000
+    edge_index = graphs.erdos_renyi(num_nodes, 4 * num_nodes, random)
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    scores = torch.randint(1, 2**20, (edge_index.size(1),), generator=random, dtype=bits)
+    # As numbers, subnormals are in the order of their bits, below zero too.
+    scores[::3] |= torch.iinfo(bits).min
+    magnitude = (scores & torch.iinfo(bits).max).double()
+    order = torch.where(scores < 0, -magnitude, magnitude)
+    wanted = oracles.dominant_by_numpy(edge_index, order, num_nodes)
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        assert same(gpn_ops.dominant(edge_index, scores.view(dtype), num_nodes), wanted)
+        assert same(reference.dominant(edge_index, scores.view(dtype), num_nodes), wanted)
+
+
 def test_several_threads_call_at_once():
     graph = graphs.erdos_renyi(30_000, 60_000, torch.Generator().manual_seed(0))
     scores = torch.rand(graph.size(1))

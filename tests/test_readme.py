@@ -32,3 +32,13 @@ def test_every_make_target_that_is_named_exists():
     assert targets == ["demo", "test"]
     for target in targets:
         assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE), target
+
+
+def test_files_that_contributors_are_sent_to_exist():
+    root = Path(__file__).parent.parent
+    named = re.findall(
+        r"`((?:csrc|gpn_ops|models|tests|docs)/[\w/.]+\.\w+)`", (root / "CONTRIBUTING.md").read_text()
+    )
+    assert len(named) > 20
+    for path in named:
+        assert (root / path).exists(), path

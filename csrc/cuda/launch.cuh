@@ -21,6 +21,7 @@ struct Launcher {
   cudaStream_t stream;
   int block_size = 256;  // a multiple of kWarp, at most kMostThreads
   int64_t max_blocks = kMaxBlocks;
+  int piece_bits = 8;  // a thread folds at most 2^piece_bits terms of a run; see reduce.cuh
 
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), int64_t items, Arguments... arguments) const {

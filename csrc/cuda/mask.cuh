@@ -29,7 +29,11 @@ template <class T>
 struct StoreMask {
   T* total;
   int64_t* count;
-  __device__ Sum<T> start(int64_t) const { return 0; }
+  __device__ void none(int64_t at, int64_t owner) const {
+    total[at] = T(1);
+    count[owner] = 1;
+  }
+  __device__ Sum<T> start(int64_t, Sum<T> first) const { return Sum<T>(0) + first; }
   __device__ void finish(int64_t at, int64_t owner, Sum<T> sum, int64_t terms) const {
     total[at] = T(sum);
     count[owner] = terms;
@@ -45,10 +49,7 @@ void mask(const Launcher& launch, const Edges& edges, const T* scores, const int
   Index* item = room<Index>(scratch, edges.count);
   launch(own_edges<Index>, edges.count, edges, cluster, num_clusters, owner, item);
   const Runs<Index> runs = sort_by_owner(launch, owner, item, edges.count, num_clusters, scratch);
-  launch(fill<T>, num_clusters, total, num_clusters, T(1));
-  launch(fill<int64_t>, num_clusters, count, num_clusters, 1);
-  launch(sum_runs<Index, RowTerm<T>, StoreMask<T>>, runs.count, runs, 1, RowTerm<T>{scores, 1},
-         StoreMask<T>{total, count});
+  fold(launch, runs, 1, RowTerm<T>{scores, 1}, StoreMask<T>{total, count}, scratch);
 }
 
 // Registers: 40.

@@ -1,5 +1,5 @@
 // Products of the features of two nodes, on CUDA. What a node gathers from its pairs is added in the order of
-// the pairs, by the runs of segments.cuh: both ends of a pair are items of their own.
+// the pairs, by the folds of reduce.cuh: both ends of a pair are items of their own.
 #pragma once
 
 #include "reduce.cuh"
@@ -57,6 +57,7 @@ struct DotTerm {
     const int64_t p = item / 2, other = item % 2 == 0 ? pairs.second[p] : pairs.first[p];
     return Value(grad[p]) * Value(weight[k]) * Value(h[other * width + k]);
   }
+  __device__ static Value join(Value a, Value b) { return a + b; }
 };
 
 // Adds the terms of all pairs up, for every node and column.
@@ -67,38 +68,62 @@ void add_both_ends(const Launcher& launch, const Pairs& pairs, int64_t width, Te
   Index* item = room<Index>(scratch, 2 * pairs.count);
   launch(own_ends<Index>, 2 * pairs.count, pairs, owner, item);
   const Runs<Index> runs = sort_by_owner(launch, owner, item, 2 * pairs.count, pairs.num_nodes, scratch);
-  launch(sum_runs<Index, Term, Store>, runs.count * width, runs, width, term, store);
+  fold(launch, runs, width, term, store, scratch);
 }
 
 // ------------------------------------------------------------------------------------- the weight's gradient
-
-constexpr int64_t kPairTile = 1024;
 
 // partial[tile, k] = sum over the pairs p of a tile of grad[p] * h[i, k] * h[j, k].
 // Registers: 40.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
-    sum_tiles(Pairs pairs, const T* grad, const T* h, int64_t width, int64_t tiles, Sum<T>* partial) {
+    sum_tiles(Pairs pairs, const T* grad, const T* h, int64_t width, int64_t tile, double* partial) {
+  const int64_t tiles = (pairs.count + tile - 1) / tile;
   for (int64_t at = thread_index(); at < tiles * width; at += thread_count()) {
-    const int64_t begin = at / width * kPairTile, k = at % width;
-    const int64_t end = begin + kPairTile < pairs.count ? begin + kPairTile : pairs.count;
+    const int64_t begin = at / width * tile, k = at % width;
+    const int64_t end = begin + tile < pairs.count ? begin + tile : pairs.count;
     Sum<T> sum = 0;
     for (int64_t p = begin; p < end; ++p) {
       if (!fits(pairs.first[p], pairs.num_nodes) || !fits(pairs.second[p], pairs.num_nodes)) continue;
       sum += Sum<T>(grad[p]) * Sum<T>(h[pairs.first[p] * width + k]) * Sum<T>(h[pairs.second[p] * width + k]);
     }
-    partial[at] = sum;
+    partial[at] = double(sum);
   }
 }
 
-// Registers: 40.
-template <class T>
-__global__ void add_tiles(const Sum<T>* partial, int64_t tiles, int64_t width, T* out) {
-  for (int64_t k = thread_index(); k < width; k += thread_count()) {
-    double total = 0;
-    for (int64_t tile = 0; tile < tiles; ++tile) total += double(partial[tile * width + k]);
-    out[k] = T(Sum<T>(total));
+// total[tile, k] = sum over the rows of a tile of partial[row, k].
+// Registers: 64.
+template <class Total>
+__global__ void add_tiles(const double* partial, int64_t rows, int64_t width, int64_t tile, Total* total) {
+  const int64_t tiles = (rows + tile - 1) / tile;
+  for (int64_t at = thread_index(); at < tiles * width; at += thread_count()) {
+    const int64_t begin = at / width * tile, k = at % width;
+    const int64_t end = begin + tile < rows ? begin + tile : rows;
+    double sum = 0;
+    for (int64_t row = begin; row < end; ++row) sum += partial[row * width + k];
+    total[at] = Total(Sum<Total>(sum));
   }
+}
+
+// grad_weight[k] = sum over all pairs; tile by tile, so that no thread adds more than a tile of terms.
+template <class T, class Scratch>
+void sum_pairs(const Launcher& launch, const Pairs& pairs, const T* grad, const T* h, int64_t width,
+               T* grad_weight, const Scratch& scratch) {
+  const int64_t tile = int64_t(1) << launch.piece_bits;
+  const auto tiles_of = [=](int64_t rows) { return (rows + tile - 1) / tile; };
+  if (pairs.count == 0) {
+    launch(fill<T>, width, grad_weight, width, T(0));
+    return;
+  }
+  int64_t rows = tiles_of(pairs.count);
+  double* partial = room<double>(scratch, rows * width);
+  launch(sum_tiles<T>, rows * width, pairs, grad, h, width, tile, partial);
+  for (; rows > tile; rows = tiles_of(rows)) {
+    double* total = room<double>(scratch, tiles_of(rows) * width);
+    launch(add_tiles<double>, tiles_of(rows) * width, partial, rows, width, tile, total);
+    partial = total;
+  }
+  launch(add_tiles<T>, width, partial, rows, width, tile, grad_weight);
 }
 
 // ------------------------------------------------------------------------------------------------ gradients
@@ -106,13 +131,9 @@ __global__ void add_tiles(const Sum<T>* partial, int64_t tiles, int64_t width, T
 template <class Index, class T, class Scratch>
 void pair_dot_backward(const Launcher& launch, const Pairs& pairs, const T* grad, const T* h, const T* weight,
                        int64_t width, T* grad_h, T* grad_weight, const Scratch& scratch) {
-  launch(fill<T>, pairs.num_nodes * width, grad_h, pairs.num_nodes * width, T(0));
   add_both_ends<Index>(launch, pairs, width, DotTerm<T>{pairs, grad, weight, h, width},
                        StoreSum<T>{grad_h, false}, scratch);
-  const int64_t tiles = (pairs.count + kPairTile - 1) / kPairTile;
-  Sum<T>* partial = room<Sum<T>>(scratch, tiles * width);
-  launch(sum_tiles<T>, tiles * width, pairs, grad, h, width, tiles, partial);
-  launch(add_tiles<T>, width, partial, tiles, width, grad_weight);
+  sum_pairs(launch, pairs, grad, h, width, grad_weight, scratch);
 }
 
 template <class T>

@@ -29,7 +29,9 @@ struct ProductTerm {
     const int64_t p = item / 2, other = item % 2 == 0 ? pairs.second[p] : pairs.first[p];
     return Value(grad_product[p * width + k]) * Value(h[other * width + k]);
   }
+  __device__ static Value join(Value a, Value b) { return a + b; }
 };
+
 // grad_h += the gradient of a tile of products.
 template <class Index, class T, class Scratch>
 void pair_product_backward(const Launcher& launch, const Pairs& pairs, const T* grad_product, const T* h,

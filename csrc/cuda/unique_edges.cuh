@@ -119,7 +119,8 @@ class UniqueEdges {
 
 // counts[0] = the number of distinct edges, counts[1] += 1: from the largest cluster to the number of them.
 // Registers: 32.
-__global__ inline void finish_counts(const int64_t* last_rank, int64_t* counts) {
+template <class Count>
+__global__ void finish_counts(const Count* last_rank, Count* counts) {
   if (thread_index() > 0) return;
   counts[0] = last_rank ? *last_rank : 0;
   counts[1] += 1;
@@ -140,7 +141,7 @@ int64_t distinct(const Launcher& launch, const Edges& edges, View view, Largest 
   int64_t on_host[2];
   with_index(edges.count, [&](auto id) {
     const UniqueEdges<decltype(id)> unique(launch, edges, view, edges.num_nodes, slot != nullptr, scratch);
-    launch(finish_counts, 1, unique.last_rank(), counts);
+    launch(finish_counts<int64_t>, 1, unique.last_rank(), counts);
     launch.read(counts, on_host, 2);
     int64_t* row = found.new_edges(on_host[0]);
     unique.write(row, row + on_host[0], slot);

@@ -3,7 +3,9 @@
 try:
     import torch_geometric  # noqa: F401
 except ImportError as error:
-    raise ImportError("gpn_ops.nn needs PyTorch Geometric: pip install torch_geometric") from error
+    raise ImportError(
+        "gpn_ops.nn needs PyTorch Geometric: pip install torch_geometric, or gpn_ops with its extra 'pyg'"
+    ) from error
 
 from .connect import ConnectClusters
 from .dropout import Dropout

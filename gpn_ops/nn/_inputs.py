@@ -4,22 +4,29 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
+from gpn_ops.checks import check_batch, check_batch_values, check_metadata
 
-def plain(edge_index: Tensor) -> Tensor:
-    """The edges as an ordinary tensor: the operators have no use for what an ``EdgeIndex`` knows besides."""
-    return edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
+
+def checked_edges(edge_index: Tensor) -> Tensor:
+    """The edges as an ordinary tensor: the operators have no use for what an ``EdgeIndex`` knows besides.
+
+    Raises:
+        RuntimeError: if they are not int64 or int32 :math:`[2, m]`.
+    """
+    edge_index = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
+    check_metadata(edge_index, None, None)
+    return edge_index
 
 
 def graph_of_node(batch: Tensor | None, x: Tensor) -> Tensor:
     """The graph of every node: the first one where ``batch`` does not tell.
 
     Raises:
-        ValueError: if ``batch`` does not have a number for every row of ``x``.
+        RuntimeError: if ``batch`` is not int64 with a number for every row of ``x``.
     """
     if batch is None:
         return torch.zeros(x.size(0), dtype=torch.int64, device=x.device)
-    if batch.dim() != 1 or batch.size(0) != x.size(0):
-        raise ValueError(f"batch: expected shape [{x.size(0)}], got {list(batch.shape)}")
+    check_batch(batch, x.size(0), "x", x)
     return batch
 
 
@@ -27,18 +34,36 @@ def numbered_graphs(batch: Tensor | None, batch_size: int | None, x: Tensor) -> 
     """As :func:`graph_of_node`, and the number of graphs: one where neither argument tells.
 
     Raises:
-        ValueError: if, besides, ``batch`` is not int64, or has a number that no graph has.
+        RuntimeError: if, besides, ``batch`` has a number that no graph has.
     """
     if batch is None and batch_size is None:
         batch_size = 1
     batch = graph_of_node(batch, x)
-    if batch.dtype != torch.int64:
-        raise ValueError(f"batch: expected an int64 tensor, got {str(batch.dtype).removeprefix('torch.')}")
     lowest, highest = map(int, batch.aminmax()) if batch.numel() > 0 else (0, -1)
     if lowest < 0:
-        raise ValueError(f"batch: expected non-negative numbers of graphs, got {lowest}")
+        raise RuntimeError(f"batch: expected non-negative numbers of graphs, got {lowest}")
     if batch_size is None:
         batch_size = highest + 1
     if highest >= batch_size:
-        raise ValueError(f"batch: expected numbers below batch_size = {batch_size}, got {highest}")
+        raise RuntimeError(f"batch: expected numbers below batch_size = {batch_size}, got {highest}")
     return batch, batch_size
+
+
+def check_edges_inside_graphs(edge_index: Tensor, batch: Tensor) -> None:
+    """As :func:`gpn_ops.coarsen` checks them: on the CPU an edge between two graphs is an error, elsewhere it
+    trips a device-side assertion."""
+    if batch.device.type == "cpu" and not torch.compiler.is_compiling():
+        check_batch_values(edge_index, batch)
+    else:
+        graph = batch.index_select(0, edge_index.flatten()).view(2, -1)
+        torch._assert_async((graph[0] == graph[1]).all(), "batch: expected every edge inside one graph")
+
+
+def check_num_layers(name: str, num_layers: int) -> None:
+    if num_layers < 1:
+        raise ValueError(f"{name}: expected at least 1, got {num_layers}")
+
+
+def check_probability(name: str, p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ValueError(f"{name}: expected a probability, got {p}")

@@ -6,8 +6,10 @@ from torch_geometric.nn.pool.connect import Connect, ConnectOutput
 from torch_geometric.nn.pool.select import SelectOutput
 
 from gpn_ops import ops
+from gpn_ops.checks import check_reduction
 
-from ._inputs import plain
+from ._inputs import checked_edges
+from .select import Parsed
 
 
 class ConnectClusters(Connect):
@@ -34,51 +36,61 @@ class ConnectClusters(Connect):
 
     def __init__(self, reduce: str = "sum", weighted: bool = False, self_loops: bool = False) -> None:
         super().__init__()
-        if reduce not in ("sum", "mean", "max"):
-            raise ValueError(f"reduce: expected 'sum', 'mean' or 'max', got {reduce!r}")
+        check_reduction(reduce)
         self.reduce = reduce
         self.weighted = weighted
         self.self_loops = self_loops
 
     def forward(
         self,
-        select_output: SelectOutput,
+        select_output: SelectOutput | Parsed,
         edge_index: Tensor,
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
-    ) -> ConnectOutput:
+    ) -> ConnectOutput | ops.Coarse:
         r"""Forward pass.
 
         Args:
-            select_output (SelectOutput): The clusters. Every node must be in one, and only one.
+            select_output (SelectOutput or Parsed): The clusters. Every node must be in one, and only one. If
+                it is the record of :class:`SelectParse`, edges that did not take part are left out.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
             edge_attr (torch.Tensor, optional): Their attributes, :math:`[m, \ldots]`. (default: :obj:`None`)
-            batch (torch.Tensor, optional): The graph of every node. (default: :obj:`None`)
+            batch (torch.Tensor, optional): The graph of every node. No edge may join two graphs.
+                (default: :obj:`None`)
+
+        Returns:
+            ConnectOutput or Coarse: The coarse graph; of a record, what :func:`gpn_ops.coarsen` gives.
 
         Raises:
             ValueError: If the number of assigned nodes is not the number of nodes.
         """
-        assigned, num_nodes = select_output.node_index.numel(), select_output.num_nodes
-        if assigned != num_nodes:
-            raise ValueError(
-                f"select_output: expected each of {num_nodes} nodes in one cluster, got {assigned}"
-            )
-        cluster = torch.empty_like(select_output.cluster_index)
-        cluster[select_output.node_index] = select_output.cluster_index
-        coarse = self.coarsen(cluster, edge_index, edge_attr)
-        if batch is not None:
-            batch = batch.index_select(0, coarse.representative)
-        return ConnectOutput(coarse.edge_index, coarse.edge_attr, batch)
-
-    def coarsen(self, cluster: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> ops.Coarse:
-        r"""The coarse graph of a cluster vector, by the settings of this module (:func:`gpn_ops.coarsen`)."""
-        edge_index = plain(edge_index)
+        edge_index = checked_edges(edge_index)
+        if isinstance(select_output, Parsed):
+            cluster, kept = select_output.cluster, select_output.kept
+            if kept is not None:
+                edge_index = edge_index[:, kept]
+                edge_attr = None if edge_attr is None else edge_attr[kept]
+        else:
+            cluster = _clusters_in_order(select_output)
         if edge_attr is None and self.weighted:
             edge_attr = torch.ones(edge_index.size(1), device=edge_index.device)
-        return ops.coarsen(edge_index, cluster, edge_attr, self.reduce, self.self_loops)
+        coarse = ops.coarsen(edge_index, cluster, edge_attr, self.reduce, self.self_loops, batch)
+        if isinstance(select_output, Parsed):
+            return coarse
+        batch = None if batch is None else batch.index_select(0, coarse.representative)
+        return ConnectOutput(coarse.edge_index, coarse.edge_attr, batch)
 
     def __repr__(self) -> str:
         return (
             f"{self.__class__.__name__}(reduce={self.reduce!r}, weighted={self.weighted}, "
             f"self_loops={self.self_loops})"
         )
+
+
+def _clusters_in_order(selected: SelectOutput) -> Tensor:
+    assigned, num_nodes = selected.node_index.numel(), selected.num_nodes
+    if assigned != num_nodes:
+        raise ValueError(f"select_output: expected each of {num_nodes} nodes in one cluster, got {assigned}")
+    cluster = torch.empty_like(selected.cluster_index)
+    cluster[selected.node_index] = selected.cluster_index
+    return cluster

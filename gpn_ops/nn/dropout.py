@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-_LANE = 2**16
+from gpn_ops.ops.tiles import kept
+
+from ._inputs import check_probability
 
 
 class Dropout(torch.nn.Module):
@@ -24,8 +26,7 @@ class Dropout(torch.nn.Module):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"p: expected a probability, got {p}")
+        check_probability("p", p)
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
@@ -43,21 +44,3 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if torch.compiler.is_compiling():  # The compiler has cheap random numbers of its own.
         return torch.nn.functional.dropout(x, p)
     return x * kept(x, p)
-
-
-def kept(x: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
-    """What dropout multiplies ``x`` by: 0, or :func:`scale_of_kept`."""
-    if x.device.type != "cpu":
-        return torch.empty_like(x).bernoulli_(1 - p, generator=generator).mul_(scale_of_kept(x, p))
-    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    lanes = words.view(torch.int16)[: x.numel()].view(x.shape)
-    dropped = round(p * _LANE)
-    if dropped == _LANE:  # The threshold would be no int16.
-        return torch.zeros_like(x)
-    return (lanes >= dropped - _LANE // 2).to(x.dtype).mul_(scale_of_kept(x, p))
-
-
-def scale_of_kept(x: Tensor, p: float) -> float:
-    """What dropout multiplies by what it keeps, so that the mean stays."""
-    dropped = p if x.device.type != "cpu" else round(p * _LANE) / _LANE
-    return 0.0 if dropped == 1 else 1 / (1 - dropped)

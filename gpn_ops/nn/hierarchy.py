@@ -1,14 +1,15 @@
 """The whole hierarchy: one pooling layer, applied until every graph stops shrinking."""
 
+import inspect
 from typing import NamedTuple
 
 import torch
 import torch_geometric
 from torch import Tensor
 
-from gpn_ops.checks import check_metadata, check_values
+from gpn_ops.checks import check_edge_attr, check_values
 
-from ._inputs import numbered_graphs, plain
+from ._inputs import checked_edges, numbered_graphs
 from .multiset import Reduce
 from .pooling import ParsePooling, Pooled
 from .tree import Level, ParseTree
@@ -40,10 +41,14 @@ class ParseHierarchy(torch.nn.Module):
     the others in its batch.
 
     Args:
-        pool (ParsePooling): The pooling layer.
+        pool (ParsePooling): The pooling layer, or a module called as it is: :obj:`torch.compile(pool)`.
         gnn (torch.nn.Module, optional): The network whose output edges are scored on, called as
-            :obj:`gnn(x, edge_index)`, with :obj:`edge_attr` as a third argument where there is one. If
-            :obj:`None`, the features themselves. (default: :obj:`None`)
+            :obj:`gnn(x, edge_index)`. Edge attributes, where there are some, are passed by keyword: as
+            :obj:`edge_attr` if its :obj:`forward` takes that (or any keyword), else as :obj:`edge_weight` if
+            there is one number an edge; a network that takes neither is an error. Of the models of PyG,
+            which take both, the one that counts is passed; of a wrapper (:func:`torch.compile`,
+            ``DistributedDataParallel``), the module inside tells. If :obj:`None` or
+            :class:`torch.nn.Identity`, the features themselves. (default: :obj:`None`)
         multiset_gnn (torch.nn.Module, optional): The network :math:`\mathrm{GNN}'` whose output is pooled. If
             :obj:`None`, the output of :obj:`gnn` is used twice; :class:`torch.nn.Identity` pools the features
             themselves. (default: :obj:`None`)
@@ -99,15 +104,16 @@ class ParseHierarchy(torch.nn.Module):
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
             edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, \ldots]`.
                 (default: :obj:`None`)
-            batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. If :obj:`None`, there is one
-                graph. (default: :obj:`None`)
+            batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. No edge may join two graphs.
+                If :obj:`None`, there is one graph. (default: :obj:`None`)
             batch_size (int, optional): The number of graphs, where :obj:`batch` does not tell: the last ones
                 may have no nodes. (default: :obj:`None`)
         """
         batch, batch_size = numbered_graphs(batch, batch_size, x)
-        edge_index = plain(edge_index)
-        check_metadata(edge_index, None, None)
+        edge_index = checked_edges(edge_index)
         check_values(edge_index, None, x.size(0))
+        if edge_attr is not None:
+            check_edge_attr(edge_attr, edge_index)
 
         tree = ParseTree(torch.zeros(batch_size, dtype=torch.int64, device=x.device))
         graphs = _Graphs(x, edge_index, edge_attr, batch)
@@ -117,21 +123,14 @@ class ParseHierarchy(torch.nn.Module):
             if graphs.x.size(0) == 0:
                 break
             pooled = self._pool(graphs)
-            shrinks = graphs.size(batch_size) > torch.bincount(
-                graphs.batch.index_select(0, pooled.representative), minlength=batch_size
-            )
+            shrinks = graphs.size(batch_size) > torch.bincount(pooled.batch, minlength=batch_size)
             tree.height += shrinks
             pooled = _of_graphs(shrinks, pooled, graphs.batch)
             graphs = graphs.split(shrinks, left)
             if graphs.x.size(0) == 0:
                 break
             tree.levels.append(_level(graphs, pooled))
-            graphs = _Graphs(
-                pooled.x,
-                pooled.edge_index,
-                pooled.edge_attr,
-                graphs.batch.index_select(0, pooled.representative),
-            )
+            graphs = _Graphs(pooled.x, pooled.edge_index, pooled.edge_attr, pooled.batch)
         left.append(graphs)
         roots = torch.cat([part.x for part in left])
         return HierarchyOutput(
@@ -139,9 +138,10 @@ class ParseHierarchy(torch.nn.Module):
         )
 
     def _pool(self, graphs: "_Graphs") -> Pooled:
-        h = _apply(self.gnn, graphs)
-        x = h if self.multiset_gnn is None else _apply(self.multiset_gnn, graphs)
-        return self.pool.pool(x, graphs.edge_index, graphs.edge_attr, attn=h)
+        h = _apply("gnn", self.gnn, graphs)
+        x = h if self.multiset_gnn is None else _apply("multiset_gnn", self.multiset_gnn, graphs)
+        pooled: Pooled = self.pool(x, graphs.edge_index, graphs.edge_attr, graphs.batch, h, record=True)
+        return pooled
 
     def __repr__(self) -> str:
         return (
@@ -150,12 +150,45 @@ class ParseHierarchy(torch.nn.Module):
         )
 
 
-def _apply(gnn: torch.nn.Module | None, graphs: "_Graphs") -> Tensor:
-    if gnn is None or isinstance(gnn, torch.nn.Identity):
+def _apply(name: str, gnn: torch.nn.Module | None, graphs: "_Graphs") -> Tensor:
+    if gnn is None:
         return graphs.x
-    edge_attr = () if graphs.edge_attr is None else (graphs.edge_attr,)
-    out: Tensor = gnn(graphs.x, graphs.edge_index, *edge_attr)
-    return out
+    if isinstance(gnn, torch.nn.Identity):
+        return gnn(graphs.x)
+    if graphs.edge_attr is None:
+        return gnn(graphs.x, graphs.edge_index)
+    return gnn(graphs.x, graphs.edge_index, **_edge_argument(name, gnn, graphs.edge_attr))
+
+
+def _edge_argument(name: str, gnn: torch.nn.Module, edge_attr: Tensor) -> dict[str, Tensor]:
+    """By which keyword a network takes the attributes of edges."""
+    signature = inspect.signature(gnn.forward)
+    names, open_ended = set(signature.parameters), _takes_any_keyword(signature)
+    while open_ended and not names & {"edge_attr", "edge_weight"}:
+        # A wrapper (torch.compile, DistributedDataParallel) takes what the module inside takes.
+        inner = getattr(gnn, "_orig_mod", None) or getattr(gnn, "module", None)
+        if not isinstance(inner, torch.nn.Module):
+            break
+        gnn, signature = inner, inspect.signature(inner.forward)
+        names, open_ended = set(signature.parameters), _takes_any_keyword(signature)
+    # PyG's models have both arguments, and say which of them they do not ignore.
+    names -= {
+        name for name in ("edge_attr", "edge_weight") if getattr(gnn, f"supports_{name}", None) is False
+    }
+    if "edge_attr" in names:
+        return {"edge_attr": edge_attr}
+    if "edge_weight" in names and edge_attr.numel() == edge_attr.size(0):
+        return {"edge_weight": edge_attr.view(-1)}
+    if open_ended:
+        return {"edge_attr": edge_attr}
+    raise ValueError(
+        f"{name}: expected a network that takes edge_attr, or edge_weight for one number an edge, as there "
+        f"are edge attributes of shape {list(edge_attr.shape)}; got {type(gnn).__name__}.forward{signature}"
+    )
+
+
+def _takes_any_keyword(signature: inspect.Signature) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
 
 class _Graphs(NamedTuple):
@@ -174,9 +207,10 @@ class _Graphs(NamedTuple):
 
     def with_edges(self, batch_size: int) -> Tensor:
         """Which graphs have an edge between two nodes. No other graph can shrink."""
-        row, col = self.edge_index
+        joining = self.edge_index[:, self.edge_index[0] != self.edge_index[1]]
         joined = torch.zeros(batch_size, dtype=torch.bool, device=self.batch.device)
-        joined[self.batch.index_select(0, row[row != col])] = True
+        # Of both ends: a graph that an edge joins to another must not leave before that is found out.
+        joined[self.batch.index_select(0, joining.flatten())] = True
         return joined
 
     def split(self, wanted: Tensor, left: "list[_Graphs]") -> "_Graphs":
@@ -218,8 +252,9 @@ def _of_graphs(wanted: Tensor, pooled: Pooled, batch: Tensor) -> Pooled:
         x=pooled.x.index_select(0, cluster),
         edge_index=edge_index,
         edge_attr=edge_attr,
+        batch=pooled.batch.index_select(0, cluster),
         cluster=(cluster_stays.cumsum(0) - 1).index_select(0, pooled.cluster.index_select(0, node)),
-        mask=pooled.mask.index_select(0, cluster),
+        score=pooled.score.index_select(0, cluster),
         inner_edges=pooled.inner_edges.index_select(0, cluster),
         representative=(stays.cumsum(0) - 1).index_select(0, pooled.representative.index_select(0, cluster)),
     )
@@ -234,7 +269,7 @@ def _level(graphs: _Graphs, pooled: Pooled) -> Level:
         batch=graphs.batch,
         cluster=pooled.cluster,
         representative=pooled.representative,
-        mask=pooled.mask,
+        mask=pooled.score,
         inner_edges=pooled.inner_edges,
         pooled=pooled.x,
     )

@@ -7,8 +7,9 @@ import torch_geometric
 from torch import Tensor
 
 from gpn_ops import ops
+from gpn_ops.checks import check_edge_attr, check_reduction, check_shape
 
-from ._inputs import graph_of_node, plain
+from ._inputs import check_num_layers, check_probability, checked_edges, graph_of_node
 from .connect import ConnectClusters
 from .multiset import DeepSets, Reduce
 from .select import SelectParse
@@ -32,15 +33,19 @@ class PoolOutput(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """All that one level of pooling knows: the fields of :class:`PoolOutput`, and what trees need besides."""
+    """The full record of :class:`ParsePooling`: the fields of :class:`PoolOutput`, and what trees need
+    besides."""
 
     x: Tensor
     edge_index: Tensor
     edge_attr: Tensor | None
+    batch: Tensor
     cluster: Tensor
-    mask: Tensor
+    score: Tensor
     inner_edges: Tensor
+    """int64 ``[c]``: the number of edges that ``score`` sums over, 1 where there are none."""
     representative: Tensor
+    """int64 ``[c]``: the smallest node of every cluster."""
 
 
 class ParsePooling(torch.nn.Module):
@@ -117,8 +122,10 @@ class ParsePooling(torch.nn.Module):
         directed_scores: bool = False,
     ) -> None:
         super().__init__()
-        if not 0 <= drop_edge <= 1:
-            raise ValueError(f"drop_edge: expected a probability, got {drop_edge}")
+        # Here, where they have the names that the caller wrote.
+        check_num_layers("scorer_layers", scorer_layers)
+        check_probability("drop_edge", drop_edge)
+        check_reduction(edge_reduce, "edge_reduce")
         self.in_channels = in_channels
         self.drop_edge = drop_edge
         self.select = SelectParse(in_channels, scorer_layers, dropout, self_loops, recompute, directed_scores)
@@ -127,6 +134,7 @@ class ParsePooling(torch.nn.Module):
         if isinstance(multiset, torch.nn.Module):
             self.multiset = multiset
         elif multiset == "deepsets":
+            check_num_layers("multiset_layers", multiset_layers)
             self.multiset = DeepSets(in_channels, multiset_layers, dropout, recompute)
         elif multiset in ("sum", "mean", "max"):
             self.multiset = Reduce(multiset)
@@ -147,7 +155,9 @@ class ParsePooling(torch.nn.Module):
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
         attn: Tensor | None = None,
-    ) -> PoolOutput:
+        *,
+        record: bool = False,
+    ) -> PoolOutput | Pooled:
         r"""Forward pass.
 
         Args:
@@ -156,47 +166,42 @@ class ParsePooling(torch.nn.Module):
                 both directions.
             edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, \ldots]`.
                 (default: :obj:`None`)
-            batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. (default: :obj:`None`)
+            batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. No edge may join two graphs.
+                (default: :obj:`None`)
             attn (torch.Tensor, optional): The features :math:`\mathbf{h}` that edges are scored on, if these
                 are not :obj:`x`: a model can score on one network's features and pool another's.
                 (default: :obj:`None`)
+            record (bool, optional): If :obj:`True`, returns a :class:`Pooled`, which also has the number of
+                inner edges and the representative node of every cluster. (default: :obj:`False`)
         """
-        batch = graph_of_node(batch, x)
-        out = self.pool(x, edge_index, edge_attr, attn)
-        batch = batch.index_select(0, out.representative)
-        return PoolOutput(out.x, out.edge_index, out.edge_attr, batch, out.cluster, out.mask)
-
-    def pool(
-        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None, attn: Tensor | None = None
-    ) -> Pooled:
-        r"""As :meth:`forward`, without :obj:`batch`, and with all that there is to know about the clusters:
-        also the number of their inner edges and their representative nodes."""
+        edge_index = checked_edges(edge_index)
+        graph = graph_of_node(batch, x)
         attn = x if attn is None else attn
-        for name, features in (("x", x), ("attn", attn)):
-            if features.dim() != 2 or features.size(1) != self.in_channels:
-                raise ValueError(
-                    f"{name}: expected shape [num_nodes, {self.in_channels}], got {list(features.shape)}"
-                )
-        if attn.size(0) != x.size(0):
-            raise ValueError(f"attn: expected {x.size(0)} nodes as in x, got {attn.size(0)}")
-        edge_index = plain(edge_index)
-        if edge_attr is not None and edge_attr.size(0) != edge_index.size(1):
-            raise ValueError(
-                f"edge_attr: expected one row for each of {edge_index.size(1)} edges, got {edge_attr.size(0)}"
-            )
+        check_shape("x", x, ("num_nodes", None), ("in_channels", self.in_channels))
+        check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
+        if edge_attr is not None:
+            check_edge_attr(edge_attr, edge_index)
 
-        parsed = self.select.parse(attn, edge_index, self.drop_edge if self.training else 0.0)
-        if parsed.kept is not None:
-            edge_index = edge_index[:, parsed.kept]
-            edge_attr = edge_attr[parsed.kept] if edge_attr is not None else None
-        coarse = self.connect.coarsen(parsed.cluster, edge_index, edge_attr)
+        drop_edge = self.drop_edge if self.training else 0.0
+        parsed = self.select(attn, edge_index, batch, drop_edge=drop_edge, record=True)
+        coarse = self.connect(parsed, edge_index, edge_attr, batch)
         num_clusters = coarse.representative.size(0)
-        mask, count = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters)
-        mask = mask.to(x.dtype)
-        x = self.multiset(x, parsed.cluster, num_clusters) * mask.unsqueeze(-1)
-        return Pooled(
-            x, coarse.edge_index, coarse.edge_attr, parsed.cluster, mask, count, coarse.representative
+        score, inner_edges = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters)
+        score = score.to(x.dtype)
+        weight = coarse.edge_attr
+        if edge_attr is None and weight is not None:  # The layer's own: of the type that a GNN takes with x.
+            weight = weight.to(x.dtype)
+        pooled = Pooled(
+            x=self.multiset(x, parsed.cluster, num_clusters) * score.unsqueeze(-1),
+            edge_index=coarse.edge_index,
+            edge_attr=weight,
+            batch=graph.index_select(0, coarse.representative),
+            cluster=parsed.cluster,
+            score=score,
+            inner_edges=inner_edges,
+            representative=coarse.representative,
         )
+        return pooled if record else PoolOutput(*pooled[:6])
 
     def unpool(self, x: Tensor, cluster: Tensor) -> Tensor:
         r"""Lifts features back to the finer graph: every node takes the features of its cluster.

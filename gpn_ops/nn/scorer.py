@@ -1,22 +1,13 @@
 """Edge scores (equation 1), without a row of features per edge."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from gpn_ops import ops
+from gpn_ops.ops.tiles import draw_seed, matmul_dtype, wide_dtype
 
-from ._tiles import (
-    Hidden,
-    TileDropout,
-    draw_seed,
-    like_parameters,
-    matmul_dtype,
-    tiles,
-    weight_and_bias,
-    wide_dtype,
-)
+from ._children import are_plain, call_wide, keeps_nothing, parameters_of
+from ._inputs import check_num_layers, check_probability
 from .dropout import dropout
 
 
@@ -27,7 +18,10 @@ class EdgeScorer(torch.nn.Module):
         C_{ij} = \sigma \left( \mathrm{MLP} \left( \mathbf{h}_i \odot \mathbf{h}_j \right) \right),
 
     in memory :math:`O(nd + m)`, forward and backward: rows of :math:`\mathbf{h}_i \odot \mathbf{h}_j` exist
-    for one tile of edges at a time, and are computed anew in backward, unless :obj:`recompute` is off.
+    for one tile of edges at a time, and are computed anew in backward. They exist for all edges at once, in
+    memory :math:`O(md)`, while gradients are on and :obj:`recompute` is off, and where a child was replaced,
+    subclassed or has hooks: it is called then, as any module is (the last layer, in half precision, with
+    features and parameters widened to float32).
 
     The MLP is a Linear layer, followed by any number of (LayerNorm, ReLU, dropout, Linear). An edge and its
     reverse are scored once and get the same bits; an edge without a reverse is scored on its own.
@@ -56,10 +50,8 @@ class EdgeScorer(torch.nn.Module):
         self, in_channels: int, num_layers: int = 2, dropout: float = 0.0, recompute: bool = True
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers: expected at least 1, got {num_layers}")
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout: expected a probability, got {dropout}")
+        check_num_layers("num_layers", num_layers)
+        check_probability("dropout", dropout)
         self.in_channels = in_channels
         self.num_layers = num_layers
         self.dropout = dropout
@@ -73,168 +65,53 @@ class EdgeScorer(torch.nn.Module):
         for module in (*self.lins, *self.norms):
             module.reset_parameters()
 
-    def forward(self, h: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(
+        self,
+        h: Tensor,
+        edge_index: Tensor,
+        undirected: ops.Undirected | None = None,
+        directed: bool = False,
+    ) -> Tensor:
         r"""Forward pass.
 
         Args:
             h (torch.Tensor): The node features, :math:`[n, d]`.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
+            undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for these edges, where
+                that is known already. (default: :obj:`None`)
+            directed (bool, optional): If :obj:`True`, every edge is scored on its own, so that dropout tells
+                it from its reverse. (default: :obj:`False`)
 
         Returns:
             torch.Tensor: A score per edge, :math:`[m]`.
         """
-        pairs, slot = ops.undirected(edge_index, h.size(0))
-        return ops.lift(self.score_pairs(h, pairs), slot)
-
-    def score_pairs(self, h: Tensor, pairs: Tensor) -> Tensor:
-        r"""The scores of the pairs of :func:`gpn_ops.undirected`.
-
-        Args:
-            h (torch.Tensor): The node features, :math:`[n, d]`.
-            pairs (torch.Tensor): The ends of each pair, int64 :math:`[2, u]`.
-
-        Returns:
-            torch.Tensor: A score per pair, :math:`[u]`.
-        """
-        parameters = [
-            parameter
-            for lin, norm in zip(self.lins, self.norms, strict=False)
-            for parameter in (*weight_and_bias(lin), *weight_and_bias(norm))
-        ]
-        weight, bias = weight_and_bias(self.lins[-1])
-        product = matmul_dtype(h, weight)
-        if self.num_layers == 1:
-            wide = wide_dtype(h.dtype)
-            logits = ops.pair_dot(h.to(wide), weight.view(-1).to(wide), pairs) + bias.to(wide)
-        elif not self.recompute and torch.is_grad_enabled():
-            logits = self._logits(h, pairs)
-        else:
-            logits = edge_logits(
-                h,
-                pairs,
-                [*parameters, weight, bias],
-                product,
-                self.dropout,
-                draw_seed(self.dropout, self.training),
-            )
-        return logits.sigmoid()
+        if directed:
+            return self._logits(h, edge_index.to(torch.int64)).sigmoid()
+        pairs, slot = ops.undirected(edge_index, h.size(0)) if undirected is None else undirected
+        return ops.lift(self._logits(h, pairs).sigmoid(), slot)
 
     def _logits(self, h: Tensor, pairs: Tensor) -> Tensor:
-        """MLP(h_i * h_j) for every pair, all of it kept for backward."""
+        """MLP(h_i * h_j) for every pair."""
+        if are_plain(self.lins) and are_plain(self.norms):
+            weight, bias = parameters_of([self.lins[-1]])
+            product = matmul_dtype(h, weight)
+            if not self.norms:
+                wide = wide_dtype(h.dtype)
+                return ops.pair_dot(h.to(wide), weight.view(-1).to(wide), pairs) + bias.to(wide)
+            if keeps_nothing(self):
+                hidden = [module for layer in zip(self.lins, self.norms, strict=False) for module in layer]
+                parameters = [*parameters_of(hidden), weight, bias]
+                seed = draw_seed(self.dropout, self.training)
+                return ops.edge_logits(h, pairs, parameters, product, self.dropout, seed)
+        if not self.norms:
+            h = h.to(wide_dtype(h.dtype))
         z = ops.lift(h, pairs[0]) * ops.lift(h, pairs[1])
         for lin, norm in zip(self.lins, self.norms, strict=False):
             z = dropout(norm(lin(z)).relu(), self.dropout, self.training)
-        weight, bias = weight_and_bias(self.lins[-1])
-        wide = wide_dtype(h.dtype)
-        return torch.mv(z.to(wide), weight.view(-1).to(wide)) + bias.to(wide)
+        return call_wide(self.lins[-1], z).squeeze(-1)
 
     def __repr__(self) -> str:
         return (
             f"{self.__class__.__name__}({self.in_channels}, num_layers={self.num_layers}, "
             f"dropout={self.dropout})"
         )
-
-
-# ------------------------------------------------------------------------------------------------------------
-# The scorer of several layers, as an operator: torch.compile need not see its loop over tiles
-# ------------------------------------------------------------------------------------------------------------
-
-
-class _Pass:
-    """The parameters of a scorer, ready to be applied to tiles."""
-
-    def __init__(
-        self, h: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
-    ) -> None:
-        self.wide = wide_dtype(h.dtype)
-        self.dropout = TileDropout(dropout, seed, h.device)
-        self.hidden = Hidden(parameters[:-2], True, product, self.wide, self.dropout)
-        # Of the wide type: rounded to half precision, the scores of many edges would be equal.
-        self.weight = parameters[-2].view(-1).to(self.wide)
-        self.bias = parameters[-1].to(self.wide)
-
-    def product(self, h: Tensor, pairs: Tensor, tile: int) -> Tensor:
-        self.dropout.start(tile)
-        return ops.pair_product(h, pairs).to(self.wide)
-
-
-@torch.library.custom_op("gpn::edge_logits", mutates_args=())
-def edge_logits(
-    h: Tensor,
-    pairs: Tensor,
-    parameters: list[Tensor],
-    product: torch.dtype,
-    dropout: float,
-    seed: Tensor | None,
-) -> Tensor:
-    """MLP(h_i * h_j) for every pair: ``[num_pairs]``. Without a seed nothing is dropped."""
-    scorer = _Pass(h, parameters, product, dropout, seed)
-    out = h.new_empty(pairs.size(1), dtype=scorer.wide)
-    for number, tile in tiles(pairs.size(1), h.size(1)):
-        z = scorer.hidden.forward(scorer.product(h, pairs[:, tile], number))
-        torch.addmv(scorer.bias, z, scorer.weight, out=out[tile])
-    return out
-
-
-@edge_logits.register_fake
-def _(
-    h: Tensor,
-    pairs: Tensor,
-    parameters: list[Tensor],
-    product: torch.dtype,
-    dropout: float,
-    seed: Tensor | None,
-) -> Tensor:
-    return h.new_empty(pairs.size(1), dtype=wide_dtype(h.dtype))
-
-
-@torch.library.custom_op("gpn::edge_logits_backward", mutates_args=())
-def edge_logits_backward(
-    grad: Tensor,
-    h: Tensor,
-    pairs: Tensor,
-    parameters: list[Tensor],
-    product: torch.dtype,
-    dropout: float,
-    seed: Tensor | None,
-) -> list[Tensor]:
-    """The gradients of h and of the parameters."""
-    scorer = _Pass(h, parameters, product, dropout, seed)
-    grad_h = torch.zeros_like(h, dtype=scorer.wide)
-    grads = scorer.hidden.start_backward()
-    grad_weight = torch.zeros_like(scorer.weight)
-    for number, tile in tiles(pairs.size(1), h.size(1)):
-        z = scorer.hidden.forward_saving(scorer.product(h, pairs[:, tile], number))
-        grad_weight.addmv_(z.t(), grad[tile])
-        del z
-        grad_product = scorer.hidden.backward(torch.outer(grad[tile], scorer.weight))
-        ops.pair_product_backward_(grad_h, grad_product.to(h.dtype), h, pairs[:, tile])
-    grads += [grad_weight.view(1, -1), grad.sum(dim=0, keepdim=True)]
-    return [grad_h.to(h.dtype), *like_parameters(grads, parameters)]
-
-
-@edge_logits_backward.register_fake
-def _(
-    grad: Tensor,
-    h: Tensor,
-    pairs: Tensor,
-    parameters: list[Tensor],
-    product: torch.dtype,
-    dropout: float,
-    seed: Tensor | None,
-) -> list[Tensor]:
-    return [torch.empty_like(tensor) for tensor in (h, *parameters)]
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    h, pairs, parameters, ctx.product, ctx.dropout, seed = inputs
-    ctx.save_for_backward(h, pairs, seed, *parameters)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    h, pairs, seed, *parameters = ctx.saved_tensors
-    grad_h, *grads = edge_logits_backward(grad, h, pairs, parameters, ctx.product, ctx.dropout, seed)
-    return grad_h, None, grads, None, None, None
-
-
-edge_logits.register_autograd(_backward, setup_context=_save)

@@ -8,7 +8,7 @@ from torch_geometric.nn.pool.select import Select, SelectOutput
 
 from gpn_ops import ops
 
-from ._inputs import plain
+from ._inputs import check_edges_inside_graphs, checked_edges
 from .scorer import EdgeScorer
 
 
@@ -68,36 +68,32 @@ class SelectParse(Select):
         r"""Resets all learnable parameters of the module."""
         self.scorer.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> SelectOutput:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        *,
+        drop_edge: float = 0.0,
+        record: bool = False,
+    ) -> SelectOutput | Parsed:
         r"""Forward pass.
 
         Args:
             x (torch.Tensor): The node features, :math:`[n, d]`.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
-            batch (torch.Tensor, optional): Not needed: no edge joins two graphs. (default: :obj:`None`)
-
-        Returns:
-            SelectOutput: All nodes in their order, their clusters, and as :obj:`weight` the mask of each
-            node's cluster (equation 4), through which the scorer gets its gradient.
-        """
-        parsed = self.parse(x, edge_index)
-        num_clusters = int(parsed.cluster.max()) + 1 if x.size(0) > 0 else 0
-        mask = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters).mask
-        node = torch.arange(x.size(0), device=x.device)
-        return SelectOutput(
-            node, x.size(0), parsed.cluster, num_clusters, ops.lift(mask.to(x.dtype), parsed.cluster)
-        )
-
-    def parse(self, x: Tensor, edge_index: Tensor, drop_edge: float = 0.0) -> Parsed:
-        r"""Parses a graph, and tells which edges took part.
-
-        Args:
-            x (torch.Tensor): The node features, :math:`[n, d]`.
-            edge_index (torch.Tensor): The edges, :math:`[2, m]`.
+            batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. (default: :obj:`None`)
             drop_edge (float, optional): The probability with which an undirected edge (an edge together with
                 its reverse) is left out, before anything is scored. (default: :obj:`0.0`)
+            record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with; it needs
+                no number of clusters, for which a GPU would have to be waited for. (default: :obj:`False`)
+
+        Returns:
+            SelectOutput or Parsed: All nodes in their order, their clusters, and as :obj:`weight` the mask of
+            each node's cluster (equation 4), through which the scorer gets its gradient. With :obj:`record`,
+            the clusters, and the edges that took part, with their scores.
         """
-        edge_index = plain(edge_index)
+        edge_index = checked_edges(edge_index)
         num_given = edge_index.size(1)
         if self.self_loops:
             edge_index = _with_self_loops(edge_index, x.size(0))
@@ -105,6 +101,8 @@ class SelectParse(Select):
 
         kept = None
         if drop_edge > 0:
+            if batch is not None:  # Coarsening sees, and checks, only the edges that are kept.
+                check_edges_inside_graphs(edge_index, batch)
             keep_pair = torch.rand(pairs.size(1), device=x.device) >= drop_edge
             keep = keep_pair.index_select(0, slot)
             kept = keep[:num_given]
@@ -112,11 +110,11 @@ class SelectParse(Select):
             pairs = pairs[:, keep_pair]
             slot = (keep_pair.cumsum(0) - 1).index_select(0, slot)
 
-        if self.directed_scores and self.training:
-            scores = self.scorer.score_pairs(x, edge_index.to(torch.int64))
-        else:
-            scores = ops.lift(self.scorer.score_pairs(x, pairs), slot)
-        return Parsed(ops.parse(edge_index, scores, x.size(0)), edge_index, scores, kept)
+        scores = self.scorer(
+            x, edge_index, ops.Undirected(pairs, slot), self.directed_scores and self.training
+        )
+        parsed = Parsed(ops.parse(edge_index, scores, x.size(0)), edge_index, scores, kept)
+        return parsed if record else _select_output(parsed, x.dtype)
 
     def __repr__(self) -> str:
         return (
@@ -127,7 +125,18 @@ class SelectParse(Select):
 
 def _with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Appends a self-loop for every node that has none."""
-    looped = torch.zeros(num_nodes, dtype=torch.bool, device=edge_index.device)
-    looped[edge_index[0][edge_index[0] == edge_index[1]].long()] = True
-    missing = (~looped).nonzero().view(1, -1).to(edge_index.dtype)
+    row, col = edge_index.to(torch.int64)
+    # An id out of range counts for a node that is not there, so that the next operator finds and names it.
+    node = torch.where((row == col) & (row >= 0), row, num_nodes).clamp(max=num_nodes)
+    looped = torch.zeros(num_nodes + 1, dtype=torch.bool, device=edge_index.device)
+    missing = looped.index_fill(0, node, True)[:-1].logical_not().nonzero().view(1, -1).to(edge_index.dtype)
     return torch.cat([edge_index, missing.expand(2, -1)], dim=1)
+
+
+def _select_output(parsed: Parsed, dtype: torch.dtype) -> SelectOutput:
+    cluster = parsed.cluster
+    num_nodes = cluster.size(0)
+    num_clusters = int(cluster.max()) + 1 if num_nodes > 0 else 0
+    mask = ops.mask(parsed.edge_index, parsed.scores, cluster, num_clusters).mask
+    node = torch.arange(num_nodes, device=cluster.device)
+    return SelectOutput(node, num_nodes, cluster, num_clusters, ops.lift(mask.to(dtype), cluster))

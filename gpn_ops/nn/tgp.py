@@ -61,7 +61,7 @@ class ParsePooler(SRCPooling):
         if adj is None:
             raise ValueError("adj: expected the connectivity of the graph, got None")
         edge_index, edge_weight = connectivity_to_edge_index(adj, edge_weight)
-        out = self.layer.pool(x, edge_index, edge_weight, attn)
+        out = self.layer(x, edge_index, edge_weight, batch, attn)
         assignment = SelectOutput(
             s=torch.sparse_coo_tensor(
                 torch.stack([torch.arange(x.size(0), device=x.device), out.cluster]),
@@ -75,7 +75,7 @@ class ParsePooler(SRCPooling):
             x=out.x,
             edge_index=out.edge_index,
             edge_weight=out.edge_attr,
-            batch=None if batch is None else batch.index_select(0, out.representative),
+            batch=None if batch is None else out.batch,
             so=assignment,
         )
 

@@ -3,12 +3,14 @@
 from .coarsen import Coarse, coarsen
 from .components import components
 from .dominant import dominant
+from .edge_logits import edge_logits
 from .lift import lift
 from .mask import Mask, mask
 from .pair_dot import pair_dot
 from .pair_product import pair_product, pair_product_backward_
 from .parse import parse
 from .reduce import accumulate_, cluster_sizes, reduce
+from .residual import residual, residual_sum
 from .undirected import Undirected, undirected
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "coarsen",
     "components",
     "dominant",
+    "edge_logits",
     "lift",
     "mask",
     "pair_dot",
@@ -27,5 +30,7 @@ __all__ = [
     "pair_product_backward_",
     "parse",
     "reduce",
+    "residual",
+    "residual_sum",
     "undirected",
 ]

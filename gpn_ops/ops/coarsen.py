@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from ..checks import (
+    check_batch,
+    check_batch_values,
     check_cluster,
     check_cluster_values,
-    check_device,
-    check_dtype,
-    check_floating,
+    check_edge_attr,
     check_metadata,
     check_reduction,
-    check_shape,
     check_values,
 )
 from .plain import plain_form
@@ -80,9 +79,7 @@ def coarsen(
         return Coarse(edges, None, representative)
     # Checked before the work, and under the name that the caller knows.
     check_coarsen(edge_index, cluster, batch)
-    check_floating("edge_attr", edge_attr)
-    check_shape("edge_attr", edge_attr, ("num_edges", edge_index.size(1)), ("...", None))
-    check_device("edge_attr", edge_attr, "edge_index", edge_index)
+    check_edge_attr(edge_attr, edge_index)
     check_reduction(reduce)
     edges, slot, representative = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, True, batch)
     return Coarse(edges, _reduce(edge_attr, slot, edges.size(1), reduce), representative)
@@ -92,9 +89,7 @@ def check_coarsen(edge_index: Tensor, cluster: Tensor, batch: Tensor | None = No
     check_metadata(edge_index, None, None)
     check_cluster(cluster, edge_index)
     if batch is not None:
-        check_dtype("batch", batch, torch.int64)
-        check_shape("batch", batch, ("num_nodes", cluster.size(0)))
-        check_device("batch", batch, "edge_index", edge_index)
+        check_batch(batch, cluster.size(0), "edge_index", edge_index)
 
 
 @plain_form("coarsen")
@@ -119,7 +114,7 @@ def plain_coarsen(
         )
     check_values(edge_index, None, num_nodes)
     if batch is not None:
-        _check_batch(edge_index.long(), batch)
+        check_batch_values(edge_index.long(), batch)
     row, col = (cluster.index_select(0, end.long()) for end in edge_index)
     kept = (row != col) | self_loops
     edges, position = torch.unique(torch.stack([row, col])[:, kept], dim=1, return_inverse=True)
@@ -127,17 +122,6 @@ def plain_coarsen(
     if with_slot:
         slot[kept] = position
     return edges, slot, smallest
-
-
-def _check_batch(edge_index: Tensor, batch: Tensor) -> None:
-    row, col = batch.index_select(0, edge_index[0]), batch.index_select(0, edge_index[1])
-    differ = (row != col).nonzero()
-    if differ.numel() > 0:
-        at = int(differ[0, 0])
-        raise RuntimeError(
-            f"batch: expected every edge inside one graph, got an edge from graph {int(row[at])} "
-            f"to graph {int(col[at])} at edge_index[:, {at}]"
-        )
 
 
 @torch.library.register_fake("gpn::coarsen")

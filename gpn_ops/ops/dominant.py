@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from .. import _keys
 from .components import checked_num_nodes, fake_per_node
 from .plain import plain_form
 
@@ -41,14 +42,12 @@ def plain_dominant(edge_index: Tensor, scores: Tensor, num_nodes: int | None = N
 
 def dominant_of_rows(row: Tensor, scores: Tensor, num_nodes: int) -> Tensor:
     # Two exact reductions in place of one argmax: the highest score of each row, then the lowest id that has
-    # it. Both are free of rounding, so the order in which a device applies them cannot show. Half precision
-    # is exact in float32.
+    # it. Both are of integers, so the order in which a device applies them cannot show.
     num_edges = row.numel()
-    if scores.dtype in (torch.float16, torch.bfloat16):
-        scores = scores.float()
-    highest = scores.new_full((num_nodes,), -torch.inf).scatter_reduce_(0, row, scores, "amax")
+    codes = _keys.codes(scores)
+    highest = codes.new_full((num_nodes,), _keys.no_edge(codes.dtype)).scatter_reduce_(0, row, codes, "amax")
     edge = torch.arange(num_edges, device=row.device)
-    candidate = torch.where(scores == highest.index_select(0, row), edge, num_edges)
+    candidate = torch.where(codes == highest.index_select(0, row), edge, num_edges)
     lowest = edge.new_full((num_nodes,), num_edges).scatter_reduce_(0, row, candidate, "amin")
     return torch.where(lowest < num_edges, lowest, -1)
 

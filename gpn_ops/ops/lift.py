@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_cluster, check_cluster_values, check_device, check_floating, check_shape
+from . import derivatives
 from .plain import plain_form
 
 
@@ -66,4 +67,4 @@ def _lift_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return torch.ops.gpn.reduce(grad, cluster, ctx.num_clusters), None
 
 
-torch.library.register_autograd("gpn::lift", _lift_backward, setup_context=_save_lift)
+derivatives.register("lift", _lift_backward, _save_lift)

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from ..checks import check_cluster, check_cluster_values, check_count, check_metadata, check_values
+from . import derivatives
+from .lift import lift
 from .plain import plain_form
 from .reduce import plain_reduce
 
@@ -26,8 +28,8 @@ def mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int)
         y_c = \sum_{(i, j) \,:\, \mathrm{cluster}_i = \mathrm{cluster}_j = c} s_{ij}
 
     This is how scores get a gradient, as :func:`gpn_ops.parse` gives them none. Both directions of an edge
-    and self-loops count. Edges are added up in ascending order, so the bits are the same for any number of
-    threads.
+    and self-loops count. Edges are added up in an order of the cluster's own, as by :func:`gpn_ops.reduce`,
+    so the bits are the same for any number of threads.
 
     Args:
         edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order.
@@ -99,7 +101,12 @@ def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: tuple[Te
 
 
 def _backward(ctx: Any, grad: Tensor, _grad_count: Tensor | None) -> tuple[Tensor | None, ...]:
-    return None, torch.ops.gpn.mask_backward(grad, *ctx.saved_tensors), None, None
+    edge_index, cluster = ctx.saved_tensors
+    if not torch.is_grad_enabled():
+        return None, torch.ops.gpn.mask_backward(grad, edge_index, cluster), None, None
+    # Backward is differentiated in its turn.
+    row, col = (cluster.index_select(0, end) for end in edge_index)
+    return None, lift(grad, torch.where(row == col, row, -1)), None, None
 
 
-torch.library.register_autograd("gpn::mask", _backward, setup_context=_save)
+derivatives.register("mask", _backward, _save)

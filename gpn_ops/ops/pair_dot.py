@@ -4,8 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
 
 from ..checks import check_device, check_dtype, check_pair_values, check_pairs, check_shape, sum_dtype
+from . import derivatives
+from .pair_product import differentiable_backward, pair_product
 from .plain import plain_form
 
 
@@ -82,7 +85,22 @@ def _save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 
 def _pair_dot_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return *torch.ops.gpn.pair_dot_backward(grad, *ctx.saved_tensors), None
+    h, weight, pairs = ctx.saved_tensors
+    if not torch.is_grad_enabled():
+        return *torch.ops.gpn.pair_dot_backward(grad, h, weight, pairs), None
+    grad_h = differentiable_backward(torch.outer(grad, weight), h, pairs)
+    return grad_h, grad @ pair_product(h, pairs), None
 
 
-torch.library.register_autograd("gpn::pair_dot", _pair_dot_backward, setup_context=_save)
+derivatives.register("pair_dot", _pair_dot_backward, _save)
+
+
+# What FlopCounterMode counts: the products of a Linear layer with one output, in each direction.
+@register_flop_formula(torch.ops.gpn.pair_dot)
+def _(h: torch.Size, weight: torch.Size, pairs: torch.Size, **_: Any) -> int:
+    return 2 * pairs[1] * h[1]
+
+
+@register_flop_formula(torch.ops.gpn.pair_dot_backward)
+def _(grad: torch.Size, h: torch.Size, weight: torch.Size, pairs: torch.Size, **_: Any) -> int:
+    return 4 * pairs[1] * h[1]

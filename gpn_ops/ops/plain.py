@@ -15,6 +15,9 @@ from .. import _library
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+PLAIN_FORMS: dict[str, Callable[..., Any]] = {}
+"""The plain form of every operator, by its name."""
+
 
 @functools.cache
 def _warn_of_missing_cuda_kernels() -> None:
@@ -34,6 +37,7 @@ def plain_form(name: str) -> Callable[[Function], Function]:
                 _warn_of_missing_cuda_kernels()
             return function(first, *arguments)
 
+        PLAIN_FORMS[name] = function
         return function
 
     return register

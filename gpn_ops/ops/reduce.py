@@ -9,6 +9,7 @@ from ..checks import (
     check,
     check_cluster,
     check_cluster_values,
+    check_contiguous,
     check_count,
     check_device,
     check_dtype,
@@ -16,6 +17,7 @@ from ..checks import (
     check_x_and_cluster,
     sum_dtype,
 )
+from . import derivatives
 from .lift import lift
 from .plain import plain_form
 
@@ -26,8 +28,9 @@ def reduce(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -
     .. math::
         \mathbf{x}^{\prime}_c = \bigoplus_{i \,:\, \mathrm{cluster}_i = c} \mathbf{x}_i
 
-    Nodes are added up in ascending order, so the bits are the same for any number of threads. Half precision
-    is added up in float32 and rounded once.
+    Nodes are added up in an order of the cluster's own: ascending, on CUDA in pieces of 256. So the bits are
+    the same for any number of threads, and whatever other clusters there are. Half precision is added up in
+    float32 and rounded once.
 
     Args:
         x (torch.Tensor): A row per node, :math:`[n, \ldots]`: float32, float64, float16 or bfloat16.
@@ -54,9 +57,10 @@ def reduce(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -
 
 
 def accumulate_(out: Tensor, x: Tensor, cluster: Tensor) -> Tensor:
-    r"""``out[cluster[i]] += x[i]`` in ascending ``i``, in place and without a gradient.
+    r"""``out[cluster[i]] += x[i]``, in place and without a gradient.
 
-    A sum that is taken tile by tile with this function has the bits of one :func:`reduce` of all rows.
+    A sum that is taken tile by tile with this function has the bits of one :func:`reduce` of all rows on the
+    CPU; on CUDA it differs to rounding for clusters of more than 256 nodes, which are added up in pieces.
 
     Args:
         out (torch.Tensor): :math:`[c, \ldots]`, contiguous, of the dtype of ``x``; float32 where ``x`` is in
@@ -117,6 +121,7 @@ def check_accumulate(out: Tensor, x: Tensor, cluster: Tensor) -> None:
     for d in range(1, x.dim()):
         check(out.size(d) == x.size(d), wrong)
     check_device("out", out, "x", x)
+    check_contiguous("out", out)
 
 
 @plain_form("reduce")
@@ -210,11 +215,17 @@ def _save_reduce(ctx: Any, inputs: tuple[Tensor, Tensor, int, str], output: Tens
 def _reduce_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     cluster, *x_and_maximum = ctx.saved_tensors
     if ctx.reduce == "max":
-        return torch.ops.gpn.reduce_max_backward(grad, *x_and_maximum, cluster), None, None, None
+        x, maximum = (part.detach() for part in x_and_maximum)  # Which node it is does not change.
+        if not torch.is_grad_enabled():
+            return torch.ops.gpn.reduce_max_backward(grad, x, maximum, cluster), None, None, None
+        # Backward is differentiated in its turn.
+        chosen = torch.ops.gpn.reduce_max_backward(torch.ones_like(maximum), x, maximum, cluster)
+        return lift(grad, cluster) * chosen, None, None, None
     if ctx.reduce == "mean":
         sizes = cluster_sizes(cluster, ctx.num_clusters).clamp(min=1)
         grad = grad / sizes.view(-1, *[1] * (grad.dim() - 1)).to(grad.dtype)
     return lift(grad, cluster), None, None, None
 
 
-torch.library.register_autograd("gpn::reduce", _reduce_backward, setup_context=_save_reduce)
+derivatives.register("reduce", _reduce_backward, _save_reduce)
+derivatives.register_none("accumulate_")

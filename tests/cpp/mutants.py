@@ -1,31 +1,31 @@
 """Planted bugs: proof that the C++ tests catch what they are there to catch.
 
-Every bug is a change of one exact text of one file. It is made in a copy of the sources, so the product
-itself never carries a bug; a text that no longer occurs exactly once is an error, so the table cannot fall
-behind the sources. For each bug the test that must notice it is built and run, and has to fail in the way
-that the table says. A bug that survives fails the run.
+For each bug (tests/planting.py) the test that must notice it is built and run, and has to fail in the way
+that the table says.
 
     python tests/cpp/mutants.py                # all
     python tests/cpp/mutants.py --quick        # the subset of .ci/run
     python tests/cpp/mutants.py hook-no-order  # some, by name
 """
 
-import argparse
+import functools
 import os
 import re
 import shutil
-import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from planting import ROOT, main, plant, run
+
 SCRATCH = ROOT / "build" / "mutants"
 CXX = os.environ.get("CXX", "c++")
 # As in a release build: checks that vanish with NDEBUG have to be missed by a test.
 FLAGS = ["-std=c++20", "-O1", "-DNDEBUG", "-DGPN_OPS_TWO_DTYPES", "-pthread"]
+# What counts accesses is compiled, and not linked, for ThreadSanitizer: see CMakeLists.txt.
+COUNTED = ["-fsanitize=thread", "-U__SANITIZE_THREAD__", "-O2"]
+COUNTED += ["-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns"]
 SANITIZER = {"address": "address", "race": "thread", "undefined": "undefined"}
 
 # How a bug shows: what the failing test prints.
@@ -55,6 +55,9 @@ POOLING = "test_cuda_pooling"
 SCHEDULES = "test_schedules"
 CORE = "test_core"
 EMULATION = "test_emulation"
+CPU_POOLING = "test_pooling"
+MEMORY = "test_memory"
+COUNTS = "test_counts"
 
 CAS = """  return AtomicRef<T>(*address).compare_exchange_strong(expected, desired, memory_order_relaxed,
                                                         memory_order_relaxed);"""
@@ -136,6 +139,13 @@ MUTANTS = [
         "constexpr uint32_t kNanCode = 1;",
         "constexpr uint32_t kNanCode = 0;",
         CORE,
+    ),
+    Mutant(
+        "lowest-key-is-no-edge",
+        "csrc/core/dominance.h",
+        "constexpr uint32_t kNanCode = 1;",
+        "constexpr uint32_t kNanCode = 0;",
+        PARSE,
     ),
     Mutant(
         "infinity-is-nan",
@@ -308,18 +318,69 @@ MUTANTS = [
     Mutant(
         "run-misses-its-last-item",
         "csrc/cuda/reduce.cuh",
-        "} while (i < runs.count && runs.owner[i] == owner);",
-        "} while (i + 1 < runs.count && runs.owner[i] == owner);",
+        "int64_t(runs.begin[owner + 1]) - begin}",
+        "int64_t(runs.begin[owner + 1]) - begin - (owner + 1 == runs.num_owners)}",
         POOLING,
         quick=True,
     ),
     Mutant(
-        "run-past-the-end",
+        "begin-of-the-owner-below",
         "csrc/cuda/reduce.cuh",
-        "} while (i < runs.count && runs.owner[i] == owner);",
-        "} while (runs.owner[i] == owner && i < runs.count);",
+        "int64_t(owner[middle]) < o",
+        "int64_t(owner[middle]) <= o",
+        POOLING,
+    ),
+    Mutant(
+        "last-begin-missing",
+        "csrc/cuda/reduce.cuh",
+        "o <= num_owners; o +=",
+        "o < num_owners; o +=",
         POOLING,
         "address",
+    ),
+    Mutant(
+        "piece-of-one-too-many",
+        "csrc/cuda/reduce.cuh",
+        "j + size < run.length ? j + size : run.length",
+        "j + size < run.length ? j + size + 1 : run.length",
+        POOLING,
+    ),
+    Mutant(
+        "piece-rounds-down",
+        "csrc/cuda/reduce.cuh",
+        "((first - run.begin + size - 1) >> levels.bits)",
+        "((first - run.begin) >> levels.bits)",
+        POOLING,
+    ),
+    Mutant(
+        "first-and-last-piece-meet",
+        "csrc/cuda/reduce.cuh",
+        "(2 * (run.begin + j) + (j == 0))",
+        "(2 * (run.begin + j))",
+        POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "pieces-counted-from-the-list",
+        "csrc/cuda/reduce.cuh",
+        "starts ? 0 : ((first - run.begin + size - 1) >> levels.bits) << levels.bits",
+        "starts ? 0 : first - run.begin",
+        POOLING,
+    ),
+    Mutant(
+        "piece-past-the-run",
+        "csrc/cuda/reduce.cuh",
+        "    if (j >= run.length) continue;\n",
+        "",
+        POOLING,
+        "address",
+    ),
+    Mutant(
+        "tile-of-weights-lost",
+        "csrc/cuda/pair_dot.cuh",
+        "begin + tile < rows ? begin + tile : rows",
+        "begin + tile < rows ? begin + tile - 1 : rows",
+        POOLING,
     ),
     Mutant(
         "mean-of-one-more",
@@ -344,10 +405,10 @@ MUTANTS = [
         "race",
     ),
     Mutant(
-        "gradient-to-every-maximum",
+        "gradient-to-the-last-maximum",
         "csrc/cuda/reduce.cuh",
-        "        break;\n",
-        "",
+        "return b < a ? b : a; }",
+        "return b > a ? b : a; }",
         POOLING,
     ),
     Mutant(
@@ -400,6 +461,21 @@ MUTANTS = [
         "out[p] = T(sum);",
         POOLING,
         "race",
+    ),
+    Mutant(
+        "lift-leaves-rows-in-no-cluster",
+        "csrc/cuda/lift.cuh",
+        "out[at] = usable ? x[c * width + at % width] : T(0);",
+        "if (usable) out[at] = x[c * width + at % width];",
+        POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "tiles-in-half-precision",
+        "csrc/cuda/pair_dot.cuh",
+        "partial[at] = double(sum);",
+        "partial[at] = double(Sum<T>(T(sum)));",
+        POOLING,
     ),
     # ------------------------------------------------------------------------------------------- launching
     Mutant(
@@ -491,6 +567,232 @@ MUTANTS = [
         SCHEDULES,
         "race",
     ),
+    # ---------------------------------------------------------------------------------- pooling on the CPU
+    Mutant(
+        "share-has-one-owner-more",
+        "csrc/cpu/reduce.h",
+        "uint64_t(owner) - uint64_t(first) < uint64_t(last - first)",
+        "uint64_t(owner) - uint64_t(first) <= uint64_t(last - first)",
+        CPU_POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "share-has-one-owner-more-race",
+        "csrc/cpu/reduce.h",
+        "uint64_t(owner) - uint64_t(first) < uint64_t(last - first)",
+        "uint64_t(owner) - uint64_t(first) <= uint64_t(last - first)",
+        CPU_POOLING,
+        "race",
+    ),
+    Mutant(
+        "columns-not-shared-out",
+        "csrc/cpu/reduce.h",
+        "for (int64_t k = share.begin; k < share.end; ++k) target[k] += Sum<T>(x[i * width + k]);",
+        "for (int64_t k = 0; k < share.end; ++k) target[k] += Sum<T>(x[i * width + k]);",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "sums-from-the-end",
+        "csrc/cpu/reduce.h",
+        "for (int64_t i = 0; i < rows; ++i) {\n            Sum<T>* target = share.has",
+        "for (int64_t i = rows - 1; i >= 0; --i) {\n            Sum<T>* target = share.has",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "mean-of-empty-clusters",
+        "csrc/cpu/reduce.h",
+        "sizes && sizes[c] > 0 ? Sum<T>(sizes[c])",
+        "sizes ? Sum<T>(sizes[c])",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "maximum-of-none-is-the-lowest",
+        "csrc/cpu/reduce.h",
+        "sizes[c] == 0 ? T(0) : T(-std",
+        "sizes[c] < 0 ? T(0) : T(-std",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "gradient-to-every-maximum-on-the-cpu",
+        "csrc/cpu/reduce.h",
+        "                          taken[at] = true;\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "sums-not-cleared",
+        "csrc/cpu/reduce.h",
+        "  clear(parallel, sums, num_clusters * width);\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "id-minus-one-never-fits",
+        "csrc/cpu/reduce.h",
+        "(uint64_t(id[i]) - uint64_t(lowest)) |",
+        "uint64_t(id[i]) |",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "nan-is-no-maximum",
+        "csrc/core/sums.h",
+        "Sum<T>(value) > Sum<T>(best) || Sum<T>(value) != Sum<T>(value)",
+        "Sum<T>(value) > Sum<T>(best)",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "lift-skips-rows-in-no-cluster",
+        "csrc/cpu/lift.h",
+        "        std::fill(out + i * width, out + (i + 1) * width, T(0));\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "mask-of-empty-clusters-is-zero",
+        "csrc/cpu/mask.h",
+        "count[c] == 0 ? T(1) : T(sum[c])",
+        "T(sum[c])",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "mask-of-outer-edges",
+        "csrc/cpu/mask.h",
+        "c == cluster[col[i]] ? c : -1",
+        "c",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "lanes-lose-the-rest",
+        "csrc/cpu/pair_dot.h",
+        "  for (int64_t lane = 0; k + lane < width; ++lane) lanes[lane] += term(k + lane);\n",
+        "",
+        CPU_POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "tree-of-lanes-one-short",
+        "csrc/cpu/pair_dot.h",
+        "half = kLanes / 2; half > 0",
+        "half = kLanes / 2; half > 1",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "one-end-of-a-pair",
+        "csrc/cpu/pair_dot.h",
+        "gj[k] += g(p, k) * Sum<T>(hi[k]);",
+        "gj[k] += g(p, k) * Sum<T>(hj[k]);",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "pairs-of-another-task",
+        "csrc/cpu/pair_dot.h",
+        "      if (share.has(j)) {",
+        "      {",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "pair-tiles-overlap",
+        "csrc/cpu/pair_dot.h",
+        "std::min((tile + 1) * kPairTile, pairs.count)",
+        "std::min((tile + 1) * kPairTile + 1, pairs.count)",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "tiles-summed-in-half-precision",
+        "csrc/cpu/pair_dot.h",
+        "total += partial[tile * width + k];",
+        "total += double(Sum<T>(T(partial[tile * width + k])));",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "products-of-one-row",
+        "csrc/cpu/pair_product.h",
+        "const T* b = h + pairs.second[p] * width;",
+        "const T* b = h + pairs.first[p] * width;",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "word-one-bit-short",
+        "csrc/cpu/unique_edges.h",
+        "if (layout.word_bits() <= 32)",
+        "if (layout.word_bits() <= 33)",
+        CPU_POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "wide-word-one-bit-short",
+        "csrc/cpu/unique_edges.h",
+        "if (layout.word_bits() <= 64)",
+        "if (layout.word_bits() <= 65)",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "ids-one-bit-short",
+        "csrc/cpu/unique_edges.h",
+        "std::bit_width(uint64_t(std::max<int64_t>(count - 1, 0)))",
+        "std::bit_width(uint64_t(std::max<int64_t>(count - 1, 0)) >> 1)",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "dropped-edges-keep-their-place",
+        "csrc/cpu/unique_edges.h",
+        "at += view.keeps(r, c);",
+        "at += 1;",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "slots-of-dropped-edges-unwritten",
+        "csrc/cpu/unique_edges.h",
+        "      if (slot) std::fill(slot + block, slot + block + count, -1);\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "columns-unchecked",
+        "csrc/cpu/unique_edges.h",
+        "if (!fit(col, count) || !view_.accepts(row, col, count))",
+        "if (!view_.accepts(row, col, count))",
+        CPU_POOLING,
+        "address",
+        more=(("View::kRowNeedsCol && !fit(col, count)", "false"),),
+    ),
+    Mutant(
+        "sort-leaves-words-in-the-spare",
+        "csrc/cpu/unique_edges.h",
+        "  if (from != words) std::copy_n(from, size, words);\n",
+        "",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "buckets-of-a-task-forgotten",
+        "csrc/cpu/unique_edges.h",
+        "if (task == pieces_.tasks) return layout_.buckets();",
+        "if (task == pieces_.tasks) return layout_.buckets() - 1;",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "representative-plain-on-the-cpu",
+        "csrc/cpu/coarsen.h",
+        "atomic_lower(representative + cluster[v], v);",
+        "representative[cluster[v]] = std::min(representative[cluster[v]], v);",
+        CPU_POOLING,
+        "race",
+    ),
+    Mutant(
+        "largest-cluster-of-the-last-task",
+        "csrc/cpu/coarsen.h",
+        "*std::max_element(largest.begin(), largest.end()) + 1",
+        "largest.back() + 1",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "direction-kept-on-the-cpu",
+        "csrc/cpu/undirected.h",
+        "return std::min(row, col);",
+        "return row + 0 * col;",
+        CPU_POOLING,
+        more=(("return std::max(row, col);", "return 0 * row + col;"),),
+    ),
     # --------------------------------------------------------- barriers, in a kernel of the layer's own test
     Mutant(
         "no-barrier-before-the-scan",
@@ -539,6 +841,238 @@ MUTANTS = [
         EMULATION,
         quick=True,
     ),
+    # ----------------------------------------------------------------- relaxed memory, in small programs
+    Mutant(
+        "no-fence-before-the-counter",
+        "tests/cpp/test_memory.cpp",
+        "      if (fence) __threadfence();\n      if (add(w.seen[3], 1) < 1) return;",
+        "      if (add(w.seen[3], 1) < 1) return;",
+        MEMORY,
+        quick=True,
+    ),
+    Mutant(
+        "no-fence-after-the-counter",
+        "tests/cpp/test_memory.cpp",
+        "return;\n      if (fence) __threadfence();",
+        "return;",
+        MEMORY,
+    ),
+    Mutant(
+        "loads-always-newest",
+        "tests/cpp/emulation/memory.h",
+        "if (oldest == last) return last;",
+        "if (oldest <= last) return last;",
+        MEMORY,
+    ),
+    Mutant(
+        "loads-go-back",
+        "tests/cpp/emulation/memory.h",
+        "    self.seen[&word] = value.id;\n    if (value.published)",
+        "    if (value.published)",
+        MEMORY,
+    ),
+    Mutant(
+        "relaxed-loads-acquire",
+        "tests/cpp/emulation/memory.h",
+        "join(acquires(order) ? self.seen : self.met, *value.published);",
+        "join(self.seen, *value.published);",
+        MEMORY,
+    ),
+    Mutant(
+        "acquire-learns-nothing",
+        "tests/cpp/emulation/memory.h",
+        "join(acquires(order) ? self.seen : self.met, *value.published);",
+        "join(self.met, *value.published);",
+        MEMORY,
+    ),
+    Mutant(
+        "stores-publish-nothing",
+        "tests/cpp/emulation/memory.h",
+        "if (releases(order) || self.fenced) {",
+        "if (false) {",
+        MEMORY,
+    ),
+    Mutant(
+        "stores-always-last",
+        "tests/cpp/emulation/memory.h",
+        "if (random_.below(4) == 0)",
+        "if (false)",
+        MEMORY,
+    ),
+    Mutant(
+        "store-between-read-and-write",
+        "tests/cpp/emulation/memory.h",
+        "while (at < word.values.size() && word.values[at].follows) ++at;",
+        "",
+        MEMORY,
+    ),
+    Mutant(
+        "changes-read-old-values",
+        "tests/cpp/emulation/memory.h",
+        "load(thread, address, before, order, true);",
+        "load(thread, address, before, order, false);",
+        MEMORY,
+    ),
+    Mutant(
+        "release-sequence-broken",
+        "tests/cpp/emulation/memory.h",
+        "{after, ++last_id_, true, word.values.back().published}",
+        "{after, ++last_id_, true, nullptr}",
+        MEMORY,
+    ),
+    Mutant(
+        "fence-forgets-what-was-read",
+        "tests/cpp/emulation/memory.h",
+        "    join(self.seen, self.met);\n",
+        "",
+        MEMORY,
+    ),
+    Mutant(
+        "fences-in-no-order",
+        "tests/cpp/emulation/memory.h",
+        "    join(self.seen, ordered_);\n",
+        "",
+        MEMORY,
+    ),
+    Mutant(
+        "barrier-teaches-nothing",
+        "tests/cpp/emulation/memory.h",
+        "      threads_[thread].common = shared;\n",
+        "",
+        MEMORY,
+    ),
+    Mutant(
+        "plain-writes-unseen",
+        "tests/cpp/emulation/memory.h",
+        "word.values.empty() || word.values.back().bits != newest",
+        "word.values.empty()",
+        MEMORY,
+    ),
+    # ------------------------------------------------------------------------------------------ counting
+    Mutant(
+        "sectors-of-64-bytes",
+        "tests/cpp/emulation/counts.h",
+        "kSector = 32;",
+        "kSector = 64;",
+        COUNTS,
+        quick=True,
+    ),
+    Mutant(
+        "last-sector-forgotten",
+        "tests/cpp/emulation/counts.cpp",
+        "sector <= (begin + bytes - 1) / kSector",
+        "sector < (begin + bytes - 1) / kSector",
+        COUNTS,
+    ),
+    Mutant(
+        "lanes-never-meet",
+        "tests/cpp/emulation/counts.cpp",
+        "    warp.erase(std::unique(warp.begin(), warp.end(), same), warp.end());\n",
+        "    (void)same;\n",
+        COUNTS,
+    ),
+    Mutant(
+        "turns-mixed-up",
+        "tests/cpp/emulation/counts.cpp",
+        "return std::tie(a.place, a.turn, a.writes, a.sector);",
+        "return std::tie(a.place, a.writes, a.sector);",
+        COUNTS,
+    ),
+    Mutant(
+        "places-mixed-up",
+        "tests/cpp/emulation/counts.cpp",
+        "    for (auto& [known, count] : turns) {\n      if (known == place) return count++;",
+        "    for (auto& [known, count] : turns) {\n      return count++;",
+        COUNTS,
+    ),
+    Mutant(
+        "reads-and-writes-mixed-up",
+        "tests/cpp/emulation/counts.cpp",
+        "++(access.writes ? kernel.sectors_written : kernel.sectors_read);",
+        "++(access.writes ? kernel.sectors_read : kernel.sectors_written);",
+        COUNTS,
+    ),
+    Mutant(
+        "whole-blocks-for-warps",
+        "tests/cpp/emulation/counts.cpp",
+        "first < slots.size(); first += 32",
+        "first < slots.size(); first += 64",
+        COUNTS,
+        more=(("t < std::min(first + 32, slots.size())", "t < std::min(first + 64, slots.size())"),),
+    ),
+    Mutant(
+        "chains-of-two-threads",
+        "tests/cpp/emulation/counts.cpp",
+        "      thread.turns.clear();\n      thread.chain = 0;\n",
+        "",
+        COUNTS,
+    ),
+    Mutant(
+        "sectors-of-the-launch-before",
+        "tests/cpp/emulation/counts.cpp",
+        "std::exchange(bits_[at], 0)",
+        "bits_[at]",
+        COUNTS,
+        more=(("    touched_.clear();\n", ""),),
+    ),
+    Mutant(
+        "host-memory-counted",
+        "tests/cpp/emulation/counts.cpp",
+        "if (begin < 0 || begin >= device_used || !in_kernel()) return;",
+        "if (!in_kernel()) return;\n"
+        "  if (begin < 0 || begin >= device_used) return void(state_->kernel->bytes_read += bytes * reads);",
+        COUNTS,
+    ),
+    Mutant(
+        "changes-read-twice",
+        "tests/cpp/emulation/cuda/atomic",
+        "    T old = peek();",
+        "    T old = word_.load(std::memory_order_relaxed);",
+        COUNTS,
+    ),
+    Mutant(
+        "waits-not-counted",
+        "tests/cpp/emulation/cuda_runtime.h",
+        "  if (emulation::observer) emulation::observer->waited();\n",
+        "",
+        COUNTS,
+    ),
+    Mutant(
+        "copies-to-the-host-written",
+        "tests/cpp/emulation/cuda_runtime.h",
+        "written = kind == cudaMemcpyDeviceToHost ? 0 : int64_t(bytes);",
+        "written = int64_t(bytes);",
+        COUNTS,
+    ),
+    Mutant(
+        "memsets-of-a-sort-forgotten",
+        "tests/cpp/emulation/cub/launches.h",
+        'observer->launched("memset", passes * portions, 0, passes * lookback);',
+        "",
+        COUNTS,
+        quick=True,
+    ),
+    Mutant(
+        "digits-of-seven-bits",
+        "tests/cpp/emulation/cub/launches.h",
+        "in_steps(bits, 8)",
+        "in_steps(bits, 7)",
+        COUNTS,
+    ),
+    Mutant(
+        "one-tile-too-far",
+        "tests/cpp/emulation/cub/launches.h",
+        "items <= 256 * scaled_items(19,",
+        "items <= 1 + 256 * scaled_items(19,",
+        COUNTS,
+    ),
+    Mutant(
+        "scan-without-its-first-kernel",
+        "tests/cpp/emulation/cub/launches.h",
+        "  observer->launched(init, 1, 0, descriptors);\n",
+        "  (void)init;\n",
+        COUNTS,
+    ),
 ]
 
 
@@ -551,22 +1085,25 @@ def compile_flags(mode: str) -> list[str]:
     return [*FLAGS, *([f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"] if sanitizer else [])]
 
 
-def run(command: list[str], timeout: float) -> tuple[int, str]:
-    """Exit status and output; running out of time counts as 124, as with timeout(1)."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        return 124, "emulation: no end in time"
-    return done.returncode, done.stdout.decode(errors="replace")
-
-
-def build(sources: Path, test: str, mode: str, executable: Path) -> tuple[int, str]:
+def build(
+    sources: Path, test: str, mode: str, executable: Path, own_emulation: bool = False
+) -> tuple[int, str]:
+    """own_emulation: not the layer that was compiled once for all, but the one of these sources."""
     cpp = sources / "tests" / "cpp"
+    emulation = cpp / "emulation" / "emulation.cpp" if own_emulation else emulation_object(mode)
     includes = [f"-I{directory}" for directory in (cpp / "emulation", sources / "csrc", cpp)]
-    command = [CXX, *compile_flags(mode), *includes, str(cpp / f"{test}.cpp"), str(emulation_object(mode))]
-    return run([*command, "-o", str(executable)], timeout=600)
+    command, source = [CXX, *compile_flags(mode), *includes], cpp / f"{test}.cpp"
+    linked = [source, emulation]
+    if test == COUNTS:
+        kernels = executable.with_suffix(".o")
+        status, output = run([*command, *COUNTED, "-c", str(source), "-o", str(kernels)], timeout=600)
+        if status != 0:
+            return status, output
+        linked = [kernels, cpp / "emulation" / "counts.cpp", emulation]
+    return run([*command, *map(str, linked), "-o", str(executable)], timeout=600)
 
 
+@functools.cache
 def without_randomised_addresses() -> list[str]:
     """ThreadSanitizer's fixed memory layout can collide with strong address randomisation."""
     setarch = shutil.which("setarch")
@@ -579,17 +1116,7 @@ def copy_sources(to: Path) -> None:
     shutil.copytree(ROOT / "tests" / "cpp", to / "tests" / "cpp")
 
 
-def plant(mutant: Mutant, sources: Path) -> None:
-    file = sources / mutant.file
-    text = file.read_text()
-    for old, new in ((mutant.old, mutant.new), *mutant.more):
-        if text.count(old) != 1:
-            raise LookupError(f"{mutant.file} has this text {text.count(old)} times, expected once:\n{old}")
-        text = text.replace(old, new)
-    file.write_text(text)
-
-
-def outcome(mutant: Mutant, prefix: list[str]) -> str | None:
+def outcome(mutant: Mutant) -> str | None:
     """None if the bug was caught as it should be, else what happened instead."""
     sources = SCRATCH / mutant.name
     copy_sources(sources)
@@ -599,13 +1126,14 @@ def outcome(mutant: Mutant, prefix: list[str]) -> str | None:
         return str(error)
     mode = "result" if mutant.shows == "compiler" else mutant.shows
     executable = sources / "test"
-    status, output = build(sources, mutant.test, mode, executable)
+    own_emulation = mutant.file.startswith("tests/cpp/emulation/")
+    status, output = build(sources, mutant.test, mode, executable, own_emulation)
     if mutant.shows == "compiler":
         caught = status != 0 and re.search(SIGNS["compiler"], output)
         return None if caught else "it compiles"
     if status != 0:
         return f"it does not compile:\n{output}"
-    status, output = run([*prefix, str(executable)], timeout=300)
+    status, output = run([*without_randomised_addresses(), str(executable)], timeout=300)
     if status == 0:
         return f"{mutant.test} passes"
     if not re.search(SIGNS[mutant.shows], output):
@@ -614,8 +1142,12 @@ def outcome(mutant: Mutant, prefix: list[str]) -> str | None:
     return None
 
 
-def check_unplanted(modes: dict[str, set[str]], prefix: list[str]) -> str | None:
-    """Without a bug every test passes: else a failure would prove nothing."""
+def prepare(chosen: list[Mutant]) -> str | None:
+    """Builds what all share, and runs every test without a bug."""
+    modes: dict[str, set[str]] = {}
+    for mutant in chosen:
+        modes.setdefault("result" if mutant.shows == "compiler" else mutant.shows, set()).add(mutant.test)
+    SCRATCH.mkdir(parents=True, exist_ok=True)
     sources = SCRATCH / "unplanted"
     copy_sources(sources)
     for mode, tests in modes.items():
@@ -628,53 +1160,12 @@ def check_unplanted(modes: dict[str, set[str]], prefix: list[str]) -> str | None
             executable = sources / f"{test}-{mode}"
             status, output = build(sources, test, mode, executable)
             if status == 0:
-                status, output = run([*prefix, str(executable)], timeout=600)
+                status, output = run([*without_randomised_addresses(), str(executable)], timeout=600)
             if status != 0:
                 return f"{test} ({mode}) fails without a planted bug:\n{output[-2000:]}"
     shutil.rmtree(sources)
     return None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Planted bugs that the C++ tests have to catch.")
-    parser.add_argument("names", nargs="*", help="only these")
-    parser.add_argument("--quick", action="store_true", help="only those marked as quick")
-    parser.add_argument("--verbose", action="store_true", help="also print what was caught")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    arguments = parser.parse_args()
-    names = [mutant.name for mutant in MUTANTS]
-    unknown = set(arguments.names) - set(names)
-    if unknown or len(set(names)) < len(names):
-        parser.error(f"no such bug: {', '.join(sorted(unknown))}" if unknown else "a name is used twice")
-    chosen = [
-        mutant
-        for mutant in MUTANTS
-        if (not arguments.names or mutant.name in arguments.names) and (mutant.quick or not arguments.quick)
-    ]
-
-    started = time.monotonic()
-    SCRATCH.mkdir(parents=True, exist_ok=True)
-    prefix = without_randomised_addresses()
-    modes: dict[str, set[str]] = {}
-    for mutant in chosen:
-        modes.setdefault("result" if mutant.shows == "compiler" else mutant.shows, set()).add(mutant.test)
-    if problem := check_unplanted(modes, prefix):
-        print(problem)
-        return 1
-
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        outcomes = pool.map(lambda mutant: outcome(mutant, prefix), chosen)
-        survivors = 0
-        for mutant, what in zip(chosen, outcomes, strict=True):
-            if what is not None:
-                survivors += 1
-                print(f"SURVIVED {mutant.name} ({mutant.file}): {what}", flush=True)
-            elif arguments.verbose:
-                print(f"caught {mutant.name} ({mutant.test}: {mutant.shows})", flush=True)
-    seconds = time.monotonic() - started
-    print(f"{len(chosen) - survivors} of {len(chosen)} planted bugs caught in {seconds:.0f} s")
-    return 1 if survivors else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("Planted bugs that the C++ tests have to catch.", MUTANTS, prepare, outcome))

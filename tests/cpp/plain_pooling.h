@@ -50,16 +50,43 @@ inline PlainEdges plain_undirected(const Edges& edges) {
   return plain_distinct(renamed, std::vector<bool>(renamed.size(), true));
 }
 
-// out[cluster[i]] += x[i], in order.
+// start plus the terms, in order; more terms than a piece are added piece by piece, and so are the pieces.
+constexpr size_t kOnePiece = SIZE_MAX;
+template <class Value>
+Value plain_sum(Value start, std::vector<Value> terms, size_t piece) {
+  while (terms.size() > piece) {
+    std::vector<Value> sums;
+    for (size_t i = 0; i < terms.size(); ++i) {
+      if (i % piece == 0) {
+        sums.push_back(terms[i]);
+      } else {
+        sums.back() += terms[i];
+      }
+    }
+    terms = std::move(sums);
+  }
+  for (const Value term : terms) start += term;
+  return start;
+}
+
+// Adds the terms of every cell to it.
+template <class Value>
+void plain_sums(const std::vector<std::vector<Value>>& terms, size_t piece, std::vector<Value>& out) {
+  for (size_t at = 0; at < out.size(); ++at) out[at] = plain_sum(out[at], terms[at], piece);
+}
+
+// out[cluster[i]] += x[i].
 template <class T>
 void plain_accumulate(const std::vector<int64_t>& cluster, const std::vector<T>& x, int64_t width,
-                      std::vector<Sum<T>>& out) {
+                      std::vector<Sum<T>>& out, size_t piece = kOnePiece) {
+  std::vector<std::vector<Sum<T>>> terms(out.size());
   for (size_t i = 0; i < cluster.size(); ++i) {
     if (cluster[i] < 0) continue;
     for (int64_t k = 0; k < width; ++k) {
-      out[size_t(cluster[i] * width + k)] += Sum<T>(x[i * size_t(width) + size_t(k)]);
+      terms[size_t(cluster[i] * width + k)].push_back(Sum<T>(x[i * size_t(width) + size_t(k)]));
     }
   }
+  plain_sums(terms, piece, out);
 }
 
 inline std::vector<int64_t> plain_sizes(const std::vector<int64_t>& cluster, int64_t num_clusters) {
@@ -96,15 +123,17 @@ struct PlainMask {
 
 template <class T>
 PlainMask<T> plain_mask(const Edges& edges, const std::vector<T>& scores, const std::vector<int64_t>& cluster,
-                        int64_t num_clusters) {
+                        int64_t num_clusters, size_t piece = kOnePiece) {
   std::vector<Sum<T>> sum(size_t(num_clusters), 0);
+  std::vector<std::vector<Sum<T>>> terms(sum.size());
   PlainMask<T> plain{{}, std::vector<int64_t>(size_t(num_clusters), 0)};
   for (int64_t e = 0; e < edges.count; ++e) {
     const int64_t c = cluster[size_t(edges.row[e])];
     if (c != cluster[size_t(edges.col[e])]) continue;
-    sum[size_t(c)] += Sum<T>(scores[size_t(e)]);
+    terms[size_t(c)].push_back(Sum<T>(scores[size_t(e)]));
     ++plain.count[size_t(c)];
   }
+  plain_sums(terms, piece, sum);
   for (size_t c = 0; c < sum.size(); ++c) {
     plain.total.push_back(plain.count[c] == 0 ? T(1) : T(sum[c]));
     plain.count[c] = std::max<int64_t>(plain.count[c], 1);
@@ -115,14 +144,17 @@ PlainMask<T> plain_mask(const Edges& edges, const std::vector<T>& scores, const 
 // Adds g(p, k) times the other node's features to both ends of every pair, in order.
 template <class T, class Gradient>
 void plain_both_ends(const std::vector<int64_t>& first, const std::vector<int64_t>& second,
-                     const std::vector<T>& h, int64_t width, const Gradient& g, std::vector<Sum<T>>& grad_h) {
+                     const std::vector<T>& h, int64_t width, const Gradient& g, std::vector<Sum<T>>& grad_h,
+                     size_t piece = kOnePiece) {
+  std::vector<std::vector<Sum<T>>> terms(grad_h.size());
   for (size_t p = 0; p < first.size(); ++p) {
     for (int64_t k = 0; k < width; ++k) {
       const size_t i = size_t(first[p] * width + k), j = size_t(second[p] * width + k);
-      grad_h[i] += g(int64_t(p), k) * Sum<T>(h[j]);
-      grad_h[j] += g(int64_t(p), k) * Sum<T>(h[i]);
+      terms[i].push_back(g(int64_t(p), k) * Sum<T>(h[j]));
+      terms[j].push_back(g(int64_t(p), k) * Sum<T>(h[i]));
     }
   }
+  plain_sums(terms, piece, grad_h);
 }
 
 // Bit equality, which -0 == +0 and NaN != NaN are not.

@@ -251,6 +251,19 @@ void test_nan(Random& random) {
   CHECK(record.assertions.empty());
 }
 
+// The lowest key that an edge can have, NaN with the last id that fits, is still an edge.
+void test_lowest_key() {
+  const Scratch memory;
+  const OnDevice<float> device({{0}, {1}, {std::numeric_limits<float>::quiet_NaN()}, 2}, memory);
+  int64_t* kept = memory.array<int64_t>(2);
+  for (const Form form : {Form::kPacked, Form::kWide}) {
+    const int64_t first = kPackedEdges - 1;
+    cuda::dominant(Launcher{nullptr}, device.edges, device.scores, KeepEdge{first}, form, first, kept,
+                   memory);
+    CHECK(to_host(kept, 2) == (std::vector<int64_t>{first, -1}));
+  }
+}
+
 // --------------------------------------------------------------------------------------------- kernels alone
 
 void test_kernels_alone(Random& random) {
@@ -370,6 +383,7 @@ int main(int argc, char** argv) {
   using namespace gpn::test;
   test_grids();
   test_launches();
+  test_lowest_key();
   return for_seeds(argc, argv, 300, [](emulation::Random& random, uint64_t seed) {
     switch (seed / emulation::kPolicies % 4) {
       case 0: test_one<float>(random); break;

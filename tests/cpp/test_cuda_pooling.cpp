@@ -23,8 +23,16 @@ using emulation::record;
 
 Launcher random_launcher(Random& random) {
   const int block_size = random.of<int>({32, 64, 96, 256, 256, 1024});
-  // Few blocks make the grid-stride loops iterate.
-  return {nullptr, block_size, random.of<int64_t>({1, 2, 3, cuda::kMaxBlocks})};
+  // Few blocks make the grid-stride loops iterate; short pieces make folds of several levels.
+  return {nullptr, block_size, random.of<int64_t>({1, 2, 3, cuda::kMaxBlocks}),
+          random.of<int>({Launcher().piece_bits, 1, 2, 3, 5})};
+}
+
+size_t piece_of(const Launcher& launch) { return size_t(1) << launch.piece_bits; }
+
+template <class T>
+std::vector<T> part(const std::vector<T>& all, int64_t begin, int64_t end) {
+  return {all.begin() + begin, all.begin() + end};
 }
 
 std::vector<int64_t> random_ids(Random& random, int64_t count, int64_t lowest, int64_t bound) {
@@ -202,18 +210,21 @@ void test_segments(Random& random) {
   const int64_t cells = num_clusters * width;
 
   std::vector<Sum<T>> sums(size_t(cells), 0);
-  plain_accumulate(cluster, x, width, sums);
+  plain_accumulate(cluster, x, width, sums, piece_of(launch));
   T* out = memory.array<T>(cells);
   cuda::reduce<Index>(launch, segments, device_x, Reduction::kSum, out, memory);
   CHECK(same_bits(out, rounded<T>(sums)));
 
-  // Two tiles give the bits of one.
   Sum<T>* tiled = memory.copy(std::vector<Sum<T>>(size_t(cells), 0));
   const int64_t cut = random.below(rows + 1);
   cuda::accumulate<Index>(launch, {segments.cluster, cut, width, num_clusters}, device_x, tiled, memory);
   cuda::accumulate<Index>(launch, {segments.cluster + cut, rows - cut, width, num_clusters},
                           device_x + cut * width, tiled, memory);
-  CHECK(same_bits(tiled, sums));
+  std::vector<Sum<T>> expected_tiled(size_t(cells), 0);
+  plain_accumulate(part(cluster, 0, cut), part(x, 0, cut * width), width, expected_tiled, piece_of(launch));
+  plain_accumulate(part(cluster, cut, rows), part(x, cut * width, rows * width), width, expected_tiled,
+                   piece_of(launch));
+  CHECK(same_bits(tiled, expected_tiled));
 
   cuda::reduce<Index>(launch, segments, device_x, Reduction::kMean, out, memory);
   for (size_t at = 0; at < sums.size(); ++at) {
@@ -235,12 +246,13 @@ void test_segments(Random& random) {
   }
   CHECK(same_bits(grad_x, expected));
 
-  launch(cuda::lift<T>, rows * width, segments, memory.copy(grad), grad_x);
+  T* lifted = memory.array<T>(rows * width);
+  launch(cuda::lift<T>, rows * width, segments, memory.copy(grad), lifted);
   for (int64_t i = 0; i < rows * width; ++i) {
     const int64_t c = cluster[size_t(i / width)];
     expected[size_t(i)] = c < 0 ? T(0) : grad[size_t(c * width + i % width)];
   }
-  CHECK(same_bits(grad_x, expected));
+  CHECK(same_bits(lifted, expected));
 
   int64_t* counted = memory.copy(std::vector<int64_t>(size_t(num_clusters), 0));
   launch(cuda::count_rows<int64_t>, rows, segments, counted);
@@ -261,7 +273,7 @@ void test_mask(Random& random) {
   int64_t* count = memory.array<int64_t>(num_clusters);
   cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, total, count,
                     memory);
-  const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters);
+  const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters, piece_of(launch));
   CHECK(same_bits(total, plain.total));
   CHECK(to_host(count, num_clusters) == plain.count);
 
@@ -282,7 +294,7 @@ void test_mask(Random& random) {
 template <class Index, class T>
 void test_pairs(Random& random) {
   const int64_t num_nodes = random.of<int64_t>({1, 4, 60}), width = random.of<int64_t>({1, 31, 33});
-  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, cuda::kPairTile + 5});
+  const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, (int64_t(1) << Launcher().piece_bits) + 5});
   const std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
   const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
   const Scratch memory(random());
@@ -316,7 +328,8 @@ void test_pairs(Random& random) {
 
   plain_both_ends(
       first, second, exact, width,
-      [&](int64_t p, int64_t k) { return Sum<T>(grad[size_t(p)]) * Sum<T>(weight[size_t(k)]); }, grad_exact);
+      [&](int64_t p, int64_t k) { return Sum<T>(grad[size_t(p)]) * Sum<T>(weight[size_t(k)]); }, grad_exact,
+      piece_of(launch));
   T* out_h = memory.array<T>(num_nodes * width);
   T* out_weight = memory.array<T>(width);
   cuda::pair_dot_backward<Index>(launch, pairs, memory.copy(grad), memory.copy(exact), memory.copy(weight),
@@ -324,21 +337,38 @@ void test_pairs(Random& random) {
   CHECK(same_bits(out_h, rounded<T>(grad_exact)));
   CHECK(same_bits(out_weight, rounded<T>(grad_weight)));
 
-  // Two tiles give the bits of one.
   std::vector<Sum<T>> grad_h(h.begin(), h.end());
   Sum<T>* sums = memory.copy(grad_h);
-  plain_both_ends(
-      first, second, h, width,
-      [&](int64_t p, int64_t k) { return Sum<T>(grad_product[size_t(p * width + k)]); }, grad_h);
   const int64_t cut = random.below(num_pairs + 1);
   const T* device_grad = memory.copy(grad_product);
-  cuda::pair_product_backward<Index>(launch, {pairs.first, pairs.second, cut, num_nodes}, device_grad,
-                                     memory.copy(h), width, sums, memory);
-  cuda::pair_product_backward<Index>(launch,
-                                     {pairs.first + cut, pairs.second + cut, num_pairs - cut, num_nodes},
-                                     device_grad + cut * width, memory.copy(h), width, sums, memory);
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>(0, cut), {cut, num_pairs}}) {
+    cuda::pair_product_backward<Index>(launch,
+                                       {pairs.first + begin, pairs.second + begin, end - begin, num_nodes},
+                                       device_grad + begin * width, memory.copy(h), width, sums, memory);
+    plain_both_ends(
+        part(first, begin, end), part(second, begin, end), h, width,
+        [&](int64_t p, int64_t k) { return Sum<T>(grad_product[size_t((begin + p) * width + k)]); }, grad_h,
+        piece_of(launch));
+  }
   CHECK(same_bits(sums, grad_h));
   CHECK(record.assertions.empty());
+}
+
+// Sums of a tile that half precision could not hold; that of all tiles it can.
+template <class T>
+void test_half_tiles() {
+  const Scratch memory;
+  const int64_t num_pairs = 2 * cuda::kPairTile;
+  const int64_t* nodes = memory.copy(std::vector<int64_t>(size_t(num_pairs), 0));
+  std::vector<T> grad(size_t(num_pairs), T(12.0));
+  std::fill(grad.begin() + cuda::kPairTile, grad.end(), T(-12.0));
+  grad[0] = T(13.0);
+  const T* one = memory.copy(std::vector<T>{T(1.0)});
+  T* grad_h = memory.array<T>(1);
+  T* grad_weight = memory.array<T>(1);
+  cuda::pair_dot_backward_kernel(Launcher{nullptr}, Pairs{nodes, nodes, num_pairs, 1}, memory.copy(grad), one,
+                                 one, 1, grad_h, grad_weight, memory);
+  CHECK(float(*grad_weight) == 1 && float(*grad_h) == 2);
 }
 
 void test_bad_pairs(Random& random) {
@@ -377,6 +407,8 @@ void test_one(Random& random) {
 
 int main(int argc, char** argv) {
   using namespace gpn::test;
+  test_half_tiles<Half>();
+  test_half_tiles<BFloat16>();
   return for_seeds(argc, argv, 60, [](emulation::Random& random, uint64_t seed) {
     switch (seed / emulation::kPolicies % 5) {
       case 0: test_one<uint32_t, float>(random); break;

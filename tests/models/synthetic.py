@@ -1,16 +1,22 @@
 """Small data sets that tests name by import path, as ``synthetic:Rings(40)``, and processes of their own that
 train on them."""
 
+import contextlib
+import io
 import os
+import resource
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from models import config as configs
 from models import train
+from models.data import register
 from models.training import Place, Run
 
 HERE = Path(__file__).parent
@@ -31,6 +37,7 @@ def star(num_nodes):
     return both([(0, i) for i in range(1, num_nodes)])
 
 
+@register
 class Rings(list):
     """Rings and stars, which their degrees tell apart, with noise for features. Only every ``edged``-th graph
     has its edges."""
@@ -48,6 +55,7 @@ class Rings(list):
             self.append(Data(x, edge_index, y=torch.tensor([label])))
 
 
+@register
 class Molecules(list):
     """Rings and stars of atoms and bonds; two tasks, of which some labels are missing."""
 
@@ -63,6 +71,7 @@ class Molecules(list):
             self.append(Data(x, graph.edge_index, bond, y=y))
 
 
+@register
 class Communities(list):
     """One graph of two communities, its nodes' labels, and ``splits`` splits."""
 
@@ -180,6 +189,38 @@ def trained(config, graphs, folder, kill_after=None, fold=0, seed=0, **place):
         record = run.train()
     except Killed:
         return None
-    run.finish()
+    run.remove_checkpoint()
     record.pop("seconds")
     return record, run.place.file("epochs", fold, seed).read_text()
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A folder that holds so many bytes."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def small_files(size):
+    """No file of this process may grow beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def flipped(content):
+    """A file of torch with one bit of its largest tensor flipped."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        tensor = archive.read(max(archive.infolist(), key=lambda entry: entry.file_size))
+    place = content.index(tensor) + len(tensor) // 2
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]

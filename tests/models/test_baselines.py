@@ -10,9 +10,9 @@ pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
 import graphs
 from torch.nn import functional
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GCNConv, global_mean_pool
+from torch_geometric.nn import GCNConv, dense_diff_pool, dense_mincut_pool, global_mean_pool
 
-from models.baselines import BASELINES, DENSE, FLAT, DiffPool, GraphBaseline, MinCutPool, clusters
+from models.baselines import BASELINES, DENSE, FLAT, DensePool, GraphBaseline, clusters
 
 # PyG's ASAPooling makes sparse tensors of a kind that torch warns about.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
@@ -201,16 +201,23 @@ def test_number_of_clusters():
     assert [layer.assign.out_features for layer in model.levels.pools] == [20, 10, 5]
 
 
-@pytest.mark.parametrize("layer", [MinCutPool, DiffPool])
-def test_dense_assignment_is_the_one_pooled_by(layer):
+@pytest.mark.parametrize("assign", [None, torch.nn.Linear(4, 3)], ids=["own", "linear"])
+@pytest.mark.parametrize("pool", DENSE)
+def test_dense_assignment_is_the_one_pooled_by(pool, assign):
     torch.manual_seed(0)
     x, adj = torch.randn(2, 7, 4), torch.rand(2, 7, 7)
     mask = torch.arange(7) < torch.tensor([[7], [5]])
-    out = layer(4, 3)(x, adj, mask)
-    assert out.assignment.shape == (2, 7, 3)
-    torch.testing.assert_close(out.assignment.sum(dim=-1), torch.ones(2, 7))
-    torch.testing.assert_close(out.x[0], out.assignment[0].t() @ x[0])
-    torch.testing.assert_close(out.x[1], out.assignment[1, :5].t() @ x[1, :5])
+    out = DensePool(pool, 4, 3, assign)(x, adj, mask)
+    assignment = out.logits.softmax(dim=-1)
+    assert assignment.shape == (2, 7, 3)
+    torch.testing.assert_close(assignment.sum(dim=-1), torch.ones(2, 7))
+    torch.testing.assert_close(out.x[0], assignment[0].t() @ x[0])
+    torch.testing.assert_close(out.x[1], assignment[1, :5].t() @ x[1, :5])
+    function = {"mincut": dense_mincut_pool, "diffpool": dense_diff_pool}[pool]
+    _, coarse, *losses = function(x, adj, out.logits, mask)
+    torch.testing.assert_close(out.adj, coarse)
+    torch.testing.assert_close(out.extra_loss, sum(losses))
+    assert len(losses) == 2
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_settings_by_hand():
 def test_a_file_of_settings(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("dataset: package.module:Class('a', name='b')\nlr: 1e-4\nmax_height: none\n")
-    config = configs.load(str(path))
+    config = configs.load(str(path), trust=True)
     assert (config.dataset, config.lr, config.max_height) == (
         "package.module:Class('a', name='b')",
         1e-4,
@@ -112,4 +112,64 @@ def test_a_file_of_settings(tmp_path):
         configs.load(str(path))
     path.write_text("dataset: x\nhiden: 3\n")
     with pytest.raises(ValueError, match=r"settings: expected one of dataset, .*, got 'hiden'"):
+        configs.load(str(path))
+
+
+def test_a_file_alone_names_no_code(tmp_path):
+    """Whoever is handed a file of settings has not read it."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("dataset: package.module:Class\nhidden: 3\n")
+    message = r"mine\.yaml: dataset: expected the name .*, got the import path .*: allow it with --trust"
+    with pytest.raises(ValueError, match=message):
+        configs.load(str(path))
+    with pytest.raises(ValueError, match=message):
+        configs.load(str(path), ["lr=1"], hidden=4)
+    assert configs.load(str(path), trust=True).dataset == "package.module:Class"
+    # What was typed was chosen.
+    assert configs.load(str(path), ["dataset=other.module:Other"]).dataset == "other.module:Other"
+    assert configs.load("package.module:Class").dataset == "package.module:Class"
+    path.write_text("base: Cora\ndataset: package.module:Class\n")
+    with pytest.raises(ValueError, match=message):
+        configs.load(str(path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x:/abs/path",
+        "x:../up",
+        "../up",
+        "/abs/path",
+        "a/b",
+        ".",
+        "..",
+        "",
+        ".hidden",
+        "x:",
+        ":x",
+        "os.:x",
+        "a\nb",
+    ],
+)
+def test_names_that_would_leave_a_folder(name):
+    with pytest.raises(ValueError, match="dataset: expected "):
+        configs.Config(name)
+
+
+@pytest.mark.parametrize("name", ["x.y:Class('/abs/path', root='../up')", "ogbg-molpcba", "PROTEINS"])
+def test_folders_are_names_alone(name):
+    folder = configs.folder_name(configs.Config(name).dataset)
+    assert folder in ("Class", name)
+    assert "/" not in folder
+
+
+def test_a_file_that_is_no_yaml(tmp_path):
+    path = tmp_path / "mine.yaml"
+    for content in (b"dataset: [", b"\xff\xfe\x00", b"dataset: !!python/object/apply:os.getcwd []"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"mine\.yaml: expected YAML, got ") as caught:
+            configs.load(str(path))
+        assert "\n" not in str(caught.value)
+    path.write_text("dataset: [x]\n")
+    with pytest.raises(ValueError, match=r"dataset: expected str, got \['x'\]"):
         configs.load(str(path))

@@ -161,6 +161,7 @@ def test_folds_that_there_are_not(tmp_path):
 # ------------------------------------------------------------------------------------------------------------
 
 
+@data.register
 class Odd(list):
     """Directed edges, a node without any, a self-loop, a graph without edges; features if wanted."""
 
@@ -175,6 +176,7 @@ class Odd(list):
             self.append(item)
 
 
+@data.register
 class DirectedMolecules(list):
     def __init__(self):
         for k in range(10):
@@ -242,6 +244,7 @@ def test_nodes_features_are_normalised_by_row(tmp_path):
             assert nodes.tolist() == mask[:, k].nonzero().view(-1).tolist()
 
 
+@data.register
 class Strange(list):
     """Ten graphs, wrong in one way."""
 
@@ -271,6 +274,7 @@ def test_strange_data(tmp_path, arguments, task, message):
         data.load(small(f"test_data:Strange({arguments})", task=task), tmp_path)
 
 
+@data.register
 class OneNodeless(list):
     def __init__(self):
         super().__init__([Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)])
@@ -307,6 +311,29 @@ def test_a_data_set_of_pyg_by_import_path(tmp_path):
 def test_bad_import_paths(tmp_path, path, message):
     with pytest.raises(ValueError, match=message):
         loaded(path, tmp_path)
+
+
+made = []
+
+
+def make(*arguments):
+    made.append(arguments)
+    return synthetic.Rings()
+
+
+class Unregistered:
+    def __init__(self):
+        made.append(())
+
+
+@pytest.mark.parametrize("path", ["test_data:make('x')", "test_data:Unregistered", "os:mkdir('made')"])
+def test_only_classes_of_data_sets_are_called(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    made.clear()
+    with pytest.raises(ValueError, match=r"dataset: expected a class of torch_geometric\.data\.Dataset, or"):
+        loaded(path, tmp_path)
+    assert not made
+    assert not (tmp_path / "made").exists()
 
 
 def test_unknown_names(tmp_path):
@@ -529,6 +556,34 @@ def test_a_cache_that_cannot_be_written_to(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("damage", [synthetic.flipped, lambda content: content[:100], lambda content: b""])
+def test_prepared_files_that_are_damaged_are_made_anew(tmp_path, capsys, damage):
+    write_tu(tmp_path, "FRANKENSTEIN")
+    config = configs.load("FRANKENSTEIN")
+    whole = data.load(config, tmp_path)
+    folder = tmp_path / "TUDataset" / "FRANKENSTEIN"
+    (path,) = [path for path in folder.glob("processed*/*.pt") if path.stat().st_size > 3000]
+    path.write_bytes(damage(path.read_bytes()))
+    capsys.readouterr()
+    again = data.load(config, tmp_path)
+    assert torch.equal(again.x, whole.x)
+    assert torch.equal(again.edge_index, whole.edge_index)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert line.startswith(f"warning: {path.parent}: cannot be used ({path.name}: ")
+    assert (path.parent.with_name(f"{path.parent.name}.unusable") / path.name).exists()
+
+
+@pytest.mark.parametrize("size", [500, 10_000])
+def test_a_full_disk_while_preparing_leaves_nothing_behind(tmp_path, size):
+    write_tu(tmp_path, "FRANKENSTEIN")
+    config = configs.load("FRANKENSTEIN")
+    with synthetic.small_files(size), pytest.raises(OSError, match="File too large") as caught:
+        data.load(config, tmp_path)
+    assert str(tmp_path / "TUDataset" / "FRANKENSTEIN") in str(caught.value.filename)
+    assert not list((tmp_path / "TUDataset" / "FRANKENSTEIN").glob("processed*"))
+    assert data.load(config, tmp_path).num_graphs == 24
+
+
 def test_files_that_moved_before_they_were_read(tmp_path):
     cache = tmp_path / "cache"
     write_tu(tmp_path / "root", "FRANKENSTEIN")

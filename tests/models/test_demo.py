@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib", reason="the demo draws")
 from torch_geometric.utils import to_undirected
 
 import gpn_ops
-from models import demo
+from models import communities, demo
 
 
 def num_components(edge_index, num_nodes):
@@ -18,12 +18,12 @@ def num_components(edge_index, num_nodes):
 
 @pytest.fixture(scope="module")
 def graphs():
-    return demo.communities(150)
+    return communities.Communities(150)
 
 
 @pytest.mark.parametrize("num_nodes", [4, 6, 8, 18])
 def test_cubic_graph(num_nodes):
-    edges = torch.tensor(demo.cubic_graph(num_nodes, torch.Generator().manual_seed(0))).t()
+    edges = torch.tensor(communities.cubic_graph(num_nodes, torch.Generator().manual_seed(0))).t()
     assert edges.flatten().bincount().tolist() == [3] * num_nodes
     assert edges.unique(dim=1).size(1) == 3 * num_nodes // 2
     assert bool((edges[0] != edges[1]).all())
@@ -43,23 +43,23 @@ def test_simple_counts_do_not_tell_the_class(graphs):
     for graph in graphs:
         assert graph.x.sum(dim=0).tolist() == [18, 18, 18]
         edge_index, kind = to_undirected(graph.edge_index), graph.x.argmax(dim=1)
-        assert edge_index.size(1) == 2 * (54 * 3 // 2 + demo.BRIDGES)
-        assert int((kind[edge_index[0]] != kind[edge_index[1]]).sum()) == 2 * demo.BRIDGES
+        assert edge_index.size(1) == 2 * (54 * 3 // 2 + communities.BRIDGES)
+        assert int((kind[edge_index[0]] != kind[edge_index[1]]).sum()) == 2 * communities.BRIDGES
         degree = edge_index[0].bincount()
-        assert degree.bincount().tolist() == [0, 0, 0, 54 - 2 * demo.BRIDGES, 2 * demo.BRIDGES]
+        assert degree.bincount().tolist() == [0, 0, 0, 54 - 2 * communities.BRIDGES, 2 * communities.BRIDGES]
         # Nor do the nodes' numbers: they are in no order of types.
         assert bool((kind.diff() < 0).any())
 
 
 def test_the_same_seed_makes_the_same_graphs(graphs):
-    for first, second in zip(graphs, demo.communities(150), strict=True):
+    for first, second in zip(graphs, communities.Communities(150), strict=True):
         assert torch.equal(first.edge_index, second.edge_index)
         assert torch.equal(first.x, second.x)
-    assert not torch.equal(graphs[0].edge_index, demo.communities(1, seed=1)[0].edge_index)
+    assert not torch.equal(graphs[0].edge_index, communities.Communities(1, seed=1)[0].edge_index)
 
 
 def test_split():
-    split = demo.load(demo.settings("gpn", 30, 1)).splits[0]
+    split = communities.load(demo.settings("gpn", 30, 1)).splits[0]
     assert [part.numel() for part in split] == [15, 7, 8]
     assert torch.cat(split).sort().values.tolist() == list(range(30))
 

@@ -10,10 +10,10 @@ pytest.importorskip("matplotlib", reason="drawing needs matplotlib")
 
 from matplotlib.collections import FillBetweenPolyCollection, PathCollection
 
-from models import config, demo, draw
+from models import communities, config, draw, pictures
 from models.training import make_model
 
-DATASET = "models.demo:communities(12)"
+DATASET = "models.communities:Communities(12)"
 
 
 def log(path, heights, deviations=None, losses=None):
@@ -41,7 +41,7 @@ def test_heights_by_hand(tmp_path):
         log(tmp_path / "b", [10.0, 4.0], [3.0, 2.0], [None, 0.8]),
         log(tmp_path / "c", [6.0], [3.0], [0.1]),
     ]
-    heights = draw.read_heights(logs)
+    heights = pictures.read_heights(logs)
     # The third epoch has one run of three, less than half of them.
     assert heights.epochs == [1, 2]
     assert heights.mean == [6.0, 4.0]
@@ -54,23 +54,32 @@ def test_heights_by_hand(tmp_path):
 
 
 def test_half_of_the_runs_is_enough(tmp_path):
-    heights = draw.read_heights([log(tmp_path / "a", [1.0, 3.0]), log(tmp_path / "b", [2.0])])
+    heights = pictures.read_heights([log(tmp_path / "a", [1.0, 3.0]), log(tmp_path / "b", [2.0])])
     assert heights.epochs == [1, 2]
     assert heights.mean == [1.5, 3.0]
     assert heights.best_epoch is None
 
 
-def test_line_that_was_cut_short(tmp_path):
+def test_line_that_was_cut_short(tmp_path, capsys):
     path = log(tmp_path / "a", [1.0, 3.0])
     path.write_text(path.read_text() + '{"epoch": 3, "hei')
-    assert draw.read_heights([path]).epochs == [1, 2]
+    assert pictures.read_heights([path]).epochs == [1, 2]
+    assert f"warning: {path}, line 3: skipped, no complete epoch" in capsys.readouterr().err
+
+
+def test_epochs_without_a_line_are_named(tmp_path, capsys):
+    path = log(tmp_path / "a", [1.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + lines[3] + lines[5])
+    pictures.read_heights([path])
+    assert capsys.readouterr().err == f"warning: {path}: no lines of epochs 2-3, 5\n"
 
 
 def test_logs_without_heights(tmp_path):
     path = tmp_path / "a"
     path.write_text('{"epoch": 1, "loss": 1.0}\n')
     with pytest.raises(ValueError, match="expected epochs with heights"):
-        draw.read_heights([path])
+        pictures.read_heights([path])
 
 
 def test_every_data_set_and_settings_have_a_panel(tmp_path):
@@ -88,7 +97,7 @@ def test_every_data_set_and_settings_have_a_panel(tmp_path):
     begun = tmp_path / "NCI1" / "gpn" / "epochs" / "seed0-fold0.jsonl"
     begun.parent.mkdir(parents=True)
     begun.touch()
-    found = draw.find_logs(tmp_path)
+    found = pictures.find_logs(tmp_path)
     assert found == expected
     assert list(found) == list(expected)
 
@@ -98,7 +107,7 @@ def test_drawn_heights(tmp_path):
         name: [log(tmp_path / name, [1.0 + k, 3.0 + k], [0.5, 0.5], [0.9, 0.2])]
         for k, name in enumerate(("one", "two", "three", "four", "five"))
     }
-    panels = [axes for axes in draw.draw_heights(logs).axes if axes.get_visible()]
+    panels = [axes for axes in pictures.draw_heights(logs).axes if axes.get_visible()]
     assert [axes.get_title() for axes in panels] == [f"{name} (1 run)" for name in logs]
     for k, axes in enumerate(panels):
         (line,) = axes.get_lines()
@@ -122,7 +131,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def graphs(small):
-    return demo.load(small)
+    return communities.load(small)
 
 
 @pytest.fixture
@@ -138,7 +147,7 @@ def test_tree_of_a_prediction_is_that_of_the_graph_in_its_batch(small, graphs, w
     batch = graphs.take(torch.arange(12))
     with torch.no_grad():
         together = model(batch.x, batch.edge_index, None, batch.batch, 12)
-    alone = draw.predict(small, graphs, graph, weights)
+    alone = pictures.predict(small, graphs, graph, weights)
     torch.testing.assert_close(alone.out[0], together.out[graph])
     assert int(alone.height) == int(together.height[graph])
     assert torch.equal(
@@ -148,17 +157,17 @@ def test_tree_of_a_prediction_is_that_of_the_graph_in_its_batch(small, graphs, w
 
 
 def test_titles(small, graphs, weights):
-    untrained = draw.draw_prediction(small, graphs, 4, None).get_suptitle()
-    assert untrained == "communities(12), graph 4 of class 1, untrained model"
-    predicted = int(draw.predict(small, graphs, 4, weights).out.argmax())
-    trained = draw.draw_prediction(small, graphs, 4, weights).get_suptitle()
-    assert trained == f"communities(12), graph 4 of class 1, predicted {predicted}"
+    untrained = pictures.draw_prediction(small, graphs, 4, None).get_suptitle()
+    assert untrained == "Communities(12), graph 4 of class 1, untrained model"
+    predicted = int(pictures.predict(small, graphs, 4, weights).out.argmax())
+    trained = pictures.draw_prediction(small, graphs, 4, weights).get_suptitle()
+    assert trained == f"Communities(12), graph 4 of class 1, predicted {predicted}"
 
 
 def test_weights_are_used(small, graphs, weights):
-    first, second = draw.predict(small, graphs, 4, None), draw.predict(small, graphs, 4, weights)
+    first, second = pictures.predict(small, graphs, 4, None), pictures.predict(small, graphs, 4, weights)
     assert not torch.allclose(first.out, second.out)
-    assert torch.equal(first.out, draw.predict(small, graphs, 4, None).out)
+    assert torch.equal(first.out, pictures.predict(small, graphs, 4, None).out)
 
 
 @pytest.mark.parametrize(
@@ -167,12 +176,12 @@ def test_weights_are_used(small, graphs, weights):
 )
 def test_what_cannot_be_drawn(small, graphs, graph, model, complaint):
     with pytest.raises(ValueError, match=complaint):
-        draw.predict(small.replace(model=model), graphs, graph, None)
+        pictures.predict(small.replace(model=model), graphs, graph, None)
 
 
 def test_weights_that_do_not_fit(small, graphs, weights):
     with pytest.raises(ValueError, match="do not fit"):
-        draw.predict(small.replace(hidden=9), graphs, 0, weights)
+        pictures.predict(small.replace(hidden=9), graphs, 0, weights)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def test_a_line_that_was_cut_short_is_skipped_and_spoils_no_other(tmp_path, caps
 def test_a_record_without_a_needed_key_is_skipped(tmp_path, capsys):
     path = tmp_path / "runs.jsonl"
     path.write_text('{"seed": 0}\n7\n{"seed": 1, "fold": 2}\n')
-    assert jsonl.read(path, ("seed", "fold")) == [{"seed": 1, "fold": 2}]
+    assert jsonl.read(path, {"seed": int, "fold": int}) == [{"seed": 1, "fold": 2}]
     error = capsys.readouterr().err
     assert "line 1: skipped, no complete run (no fold)" in error
     assert "line 2" in error

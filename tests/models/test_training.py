@@ -4,6 +4,7 @@ not been."""
 import copy
 import errno
 import fcntl
+import io
 import json
 import math
 import os
@@ -21,11 +22,11 @@ pytest.importorskip("yaml", reason="models needs pyyaml")
 
 import synthetic
 from sklearn.metrics import average_precision_score, roc_auc_score
-from synthetic import small, trained
+from synthetic import flipped, small, small_disk, small_files, trained
 from torch.nn import functional
 
+from models import common, data, files, jsonl, train, training
 from models import config as configs
-from models import data, train, training
 from models.train import main
 from models.training import Place, Run, digest, loss_sum, make_model, metric, num_labels, rate
 
@@ -312,6 +313,17 @@ def test_epochs_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
     assert losses[0] == losses[1]
 
 
+def test_every_epoch_fold_and_seed_draws_from_a_seed_of_its_own(graphs, tmp_path, monkeypatch):
+    """Dropout too, which is drawn after the order: with one seed it would drop the same in every epoch."""
+    drawn, step = [], Run.step
+    monkeypatch.setattr(Run, "step", lambda *args: drawn.append(torch.initial_seed()) or step(*args))
+    for seed, fold in ((0, 0), (0, 1), (1, 0)):
+        run = make_run(small(RINGS), graphs, tmp_path, seed=seed, fold=fold)
+        for _ in range(3):
+            run.train_epoch()
+    assert len(set(drawn)) == 9
+
+
 def test_processes_share_the_order_and_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
     """As the first and as the second of two, each with its half of every batch."""
     taken, take, seeds, step = [], data.Graphs.take, [], Run.step
@@ -534,6 +546,216 @@ def test_a_killed_command_goes_on(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------------------
+# Nothing is lost
+# ------------------------------------------------------------------------------------------------------------
+
+
+def temporaries(folder):
+    return [path for path in folder.rglob("*") if path.suffix == ".tmp"]
+
+
+def test_weights_that_cannot_be_written_leave_the_run_to_be_made(tmp_path, capsys):
+    """A run is recorded once its weights are on disk, not before."""
+    command = arguments(RINGS, tmp_path, "--keep-model")
+    folder = synthetic.folder_of(command)
+    with small_files(4096):
+        assert main(command) == 1
+    weights = folder / "weights" / "seed0-fold0.pt"
+    assert capsys.readouterr().err == f"error: {weights}: File too large\n"
+    assert not weights.exists()
+    assert not (folder / "runs.jsonl").exists()
+    assert not temporaries(folder)
+    assert main(command) == 0
+    assert len(records(folder)) == 1
+    files.load(weights)
+
+
+def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(tmp_path, capsys):
+    """The disk is full at a checkpoint. What was written for it does not keep the disk full, and nothing of
+    what was there before is lost."""
+    whole = arguments(RINGS, tmp_path / "whole")
+    assert main(whole) == 0
+    with small_disk(tmp_path / "disk", 200_000) as disk:
+        command = arguments(RINGS, disk, "--checkpoint-every", "0")
+        folder = synthetic.folder_of(command)
+        filler = disk / "filler"
+        filler.write_bytes(bytes(150_000))
+        assert main(command) == 1
+        checkpoint = folder / "checkpoints" / "seed0-fold0.pt"
+        assert f"error: {checkpoint}: No space left on device\n" in capsys.readouterr().err
+        assert not temporaries(folder)
+        filler.unlink()
+        assert main(command) == 0
+        assert comparable_records(folder) == comparable_records(synthetic.folder_of(whole))
+        assert not checkpoint.exists()
+
+
+def test_a_record_that_cannot_be_written_leaves_the_checkpoint(graphs, tmp_path, capsys):
+    command = arguments(RINGS, tmp_path, "--checkpoint-every", "0")
+    folder = synthetic.folder_of(command)
+    (folder / "runs.jsonl").mkdir(parents=True)
+    assert main(command) == 1
+    assert capsys.readouterr().err == f"error: {folder / 'runs.jsonl'}: Is a directory\n"
+    (folder / "runs.jsonl").rmdir()
+    trained(train.chosen(train.parser().parse_args(command)), graphs, folder, 3)
+    epochs = (folder / "epochs" / "seed0-fold0.jsonl").read_text()
+    assert main(command) == 0
+    assert (folder / "epochs" / "seed0-fold0.jsonl").read_text().startswith(epochs)
+
+
+def test_finished_runs_without_weights_are_made_again_to_keep_them(tmp_path, capsys):
+    command = arguments(RINGS, tmp_path, "--folds", "0-1")
+    folder = synthetic.folder_of(command)
+    assert main(command) == 0
+    before = (folder / "runs.jsonl").read_bytes()
+    assert main([*command, "--keep-model"]) == 0
+    assert "2 finished runs have no weights to keep, and are made again" in capsys.readouterr().out
+    weights = [folder / "weights" / f"seed0-fold{fold}.pt" for fold in range(2)]
+    states = [files.load(path)["model"] for path in weights]
+    # With the same result, there is nothing to add.
+    assert (folder / "runs.jsonl").read_bytes() == before
+    assert main([*command, "--keep-model"]) == 0
+    assert "2 of 2 runs were finished before" in capsys.readouterr().out
+
+    weights[1].write_bytes(flipped(weights[1].read_bytes()))
+    assert main([*command, "--keep-model"]) == 0
+    printed = capsys.readouterr()
+    assert f"warning: {weights[1]}: cannot be used (" in printed.err
+    assert "1 of 2 runs were finished before" in printed.out
+    torch.testing.assert_close(files.load(weights[1])["model"], states[1], atol=0, rtol=0)
+
+
+def test_weights_of_other_settings_are_none(tmp_path):
+    """As after a change of the preset, whose runs have one folder."""
+    config = small(RINGS)
+    place = Place(tmp_path, CPU, keep_model=True)
+    jsonl.append(tmp_path / "runs.jsonl", {"seed": 0, "fold": 0, "digest": digest(config)})
+    files.save({"config": config.replace(lr=0.5).to_dict(), "model": {}}, place.file("weights", 0, 0))
+    assert not train.finished(place, config)
+    files.save({"config": config.to_dict(), "model": {}}, place.file("weights", 0, 0))
+    assert train.finished(place, config) == {(0, 0)}
+
+
+def test_runs_of_other_settings_are_not_finished(tmp_path):
+    config = small(RINGS)
+    place = Place(tmp_path, CPU)
+    other = digest(config.replace(hidden=9))
+    jsonl.append(tmp_path / "runs.jsonl", {"seed": 0, "fold": 0, "digest": digest(config)})
+    jsonl.append(tmp_path / "runs.jsonl", {"seed": 0, "fold": 1, "digest": other})
+    assert train.finished(place, config) == {(0, 0)}
+    assert train.finished(place, config.replace(hidden=9)) == {(0, 1)}
+
+
+def with_changes(content, **changes):
+    buffer = io.BytesIO()
+    torch.save(torch.load(io.BytesIO(content)) | changes, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda content: b"", "BadZipFile"),
+        (lambda content: content[: len(content) // 2], "BadZipFile"),
+        (lambda content: bytes(range(256)) * 40, "BadZipFile"),
+        (flipped, "the checksum of "),
+        (lambda content: with_changes(content, digest="x"), "of other settings"),
+        (lambda content: with_changes(content, model={}), "those of another model"),
+    ],
+    ids=["empty", "cut", "random", "flipped", "settings", "model"],
+)
+def test_a_checkpoint_of_no_use_is_set_aside(graphs, tmp_path, capsys, damage, reason):
+    config = small(RINGS)
+    whole = trained(config, graphs, tmp_path / "whole")
+    trained(config, graphs, tmp_path / "parts", 3)
+    checkpoint = tmp_path / "parts" / "checkpoints" / "seed0-fold0.pt"
+    content = damage(checkpoint.read_bytes())
+    checkpoint.write_bytes(content)
+    assert trained(config, graphs, tmp_path / "parts") == whole
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: {checkpoint}: cannot be used (")
+    assert reason in line
+    assert line.endswith("it is kept as seed0-fold0.pt.unusable, and the run begins anew")
+    assert checkpoint.with_name("seed0-fold0.pt.unusable").read_bytes() == content
+
+
+def test_what_a_killed_process_left_of_a_run_is_removed(tmp_path):
+    command = arguments(RINGS, tmp_path, "--keep-model")
+    folder = synthetic.folder_of(command)
+    for kind in ("checkpoints", "weights"):
+        for name in ("seed0-fold0.pt.tmp", "seed0-fold1.pt.tmp"):
+            (folder / kind).mkdir(parents=True, exist_ok=True)
+            (folder / kind / name).write_bytes(b"half of")
+    assert main(command) == 0
+    # Of fold 1, another process may be at it.
+    assert {path.name for path in temporaries(folder)} == {"seed0-fold1.pt.tmp"}
+    assert main([*command, "--folds", "0-1"]) == 0
+    assert not temporaries(folder)
+
+
+def test_gaps_in_a_log_of_epochs_are_named(graphs, tmp_path, capsys):
+    config = small(RINGS)
+    trained(config, graphs, tmp_path, 3)
+    epochs = tmp_path / "epochs" / "seed0-fold0.jsonl"
+    lines = epochs.read_text().splitlines(keepends=True)
+    epochs.write_text(lines[0] + "no epoch\n" + lines[2])
+    record, log = trained(config, graphs, tmp_path)
+    assert record["epochs"] == 4
+    assert log.startswith(lines[0] + "no epoch\n" + lines[2])
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: {epochs}, line 2: left as it is, no complete epoch",
+        f"warning: {epochs}: no lines of epochs 2, which the checkpoint knows of",
+    ]
+
+
+def test_odd_lines_of_finished_runs_are_named_and_count_for_nothing(tmp_path, capsys):
+    command = arguments(RINGS, tmp_path)
+    folder = synthetic.folder_of(command)
+    folder.mkdir(parents=True)
+    name = digest(train.chosen(train.parser().parse_args(command)))
+    odd = [
+        "no JSON",
+        "[1, 2]",
+        json.dumps({"seed": 0, "digest": name}),
+        json.dumps({"seed": 0, "fold": "0", "digest": name}),
+        "[" * 100_000,
+    ]
+    (folder / "runs.jsonl").write_text("\n".join(odd) + "\n")
+    assert main(command) == 0
+    reasons = [
+        line.partition(": skipped, no complete run (")[2] for line in capsys.readouterr().err.splitlines()
+    ]
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        "Expecting value",
+        "expected {...}, got list)",
+        "no fold)",
+        "fold",
+        "nested too deeply)",
+    ]
+    lines = (folder / "runs.jsonl").read_text().splitlines()
+    assert lines[:5] == odd
+    assert json.loads(lines[5])["fold"] == 0
+
+
+def test_a_run_with_another_result_than_before_is_said_to_be(tmp_path, capsys):
+    command = arguments(RINGS, tmp_path)
+    folder = synthetic.folder_of(command)
+    assert main(command) == 0
+    (record,) = records(folder)
+    (folder / "runs.jsonl").write_text(json.dumps({**record, "test": 1.5}) + "\n")
+    assert main([*command, "--keep-model"]) == 0
+    assert "made again for its weights, with another result" in capsys.readouterr().err
+    assert [each["test"] for each in records(folder)] == [1.5, record["test"]]
+
+
+def test_folders_that_cannot_be_written_to_are_sentences(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    command = arguments(RINGS, tmp_path / "file")
+    assert main([*command, "--data-cache", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"error: {synthetic.folder_of(command)}: Not a directory\n"
+
+
+# ------------------------------------------------------------------------------------------------------------
 # The command
 # ------------------------------------------------------------------------------------------------------------
 
@@ -692,7 +914,7 @@ def test_records_and_settings(tmp_path, capsys):
     assert record["torch"] == torch.__version__
     config = configs.load(RINGS, list(SETTINGS), model="gcn")
     assert record["digest"] == digest(config)
-    assert configs.load(str(folder / f"settings-{digest(config)}.yaml")) == config
+    assert configs.load(str(folder / f"settings-{digest(config)}.yaml"), trust=True) == config
     capsys.readouterr()
     assert main([RINGS, "--show-settings", "--set", "max_height=3"]) == 0
     shown = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
@@ -778,10 +1000,23 @@ def test_interrupted_jobs_end(tmp_path):
         ([RINGS, "--set", "model=magic"], 2, "model: expected one of gpn, "),
         ([RINGS, "--device", "magic"], 2, "--device: expected cpu, cuda or cuda:<number>, got 'magic'"),
         ([RINGS, "--set", "conv=magic"], 1, "conv: expected one of gcn, gat, gin, got 'magic'"),
-        ([RINGS, "--set", "average=1"], 1, "average: expected at least 0 and less than 1, got 1.0"),
-        ([RINGS, "--set", "select=magic"], 1, "select: expected loss or metric, got 'magic'"),
-        ([RINGS, "--set", "metric=magic"], 1, "metric: expected accuracy, ap or auc, got 'magic'"),
-        ([RINGS, "--set", "task=magic"], 1, "task: expected graph, node or molecule, got 'magic'"),
+        ([RINGS, "--set", "average=1"], 2, "average: expected at least 0 and less than 1, got 1.0"),
+        ([RINGS, "--set", "select=magic"], 2, "select: expected loss or metric, got 'magic'"),
+        ([RINGS, "--set", "metric=magic"], 2, "metric: expected accuracy, ap or auc, got 'magic'"),
+        ([RINGS, "--set", "batch_size=0"], 2, "batch_size: expected at least 1, got 0"),
+        ([RINGS, "--set", "eval_every=0"], 2, "eval_every: expected at least 1, got 0"),
+        ([RINGS, "--set", "hidden=-3"], 2, "hidden: expected at least 1, got -3"),
+        ([RINGS, "--set", "dropout=1.5"], 2, "dropout: expected from 0 to 1, got 1.5"),
+        ([RINGS, "--set", "lr=.nan"], 2, "lr: expected at least 0, got nan"),
+        ([RINGS, "--set", "ratio=1"], 2, "ratio: expected more than 0 and less than 1, got 1.0"),
+        ([RINGS, "--set", "clip=0"], 2, "clip: expected none or more than 0, got 0.0"),
+        ([RINGS, "--set", "metric=auc"], 1, "metric: expected accuracy for classes, got 'auc'"),
+        (
+            ["synthetic:Molecules", "--set", "task=molecule"],
+            1,
+            "metric: expected ap or auc for labels of tasks, got 'accuracy'",
+        ),
+        ([RINGS, "--set", "task=magic"], 2, "task: expected graph, node or molecule, got 'magic'"),
         ([RINGS, "--folds", "10"], 1, "fold: expected below 10, got 10"),
         (["synthetic:Missing"], 1, "dataset: 'synthetic:Missing' cannot be imported"),
         (["synthetic:Failing"], 1, "Failing gpn seed 0 fold 0: scores: expected no NaN"),
@@ -822,8 +1057,8 @@ def test_errors_of_the_options(tmp_path, capsys, given, message):
 
 
 def test_numbers():
-    assert train.numbers("0-3,7,2") == [0, 1, 2, 3, 7]
-    assert train.numbers("5") == [5]
+    assert common.numbers("0-3,7,2") == [0, 1, 2, 3, 7]
+    assert common.numbers("5") == [5]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")

@@ -12,6 +12,7 @@
 
 #include "context.h"
 #include "cuda_runtime.h"
+#include "memory.h"
 #include "sanitizers.h"
 
 Index threadIdx, blockIdx, blockDim, gridDim;
@@ -67,7 +68,8 @@ struct Unseen {
 
 class Machine {
  public:
-  void run(unsigned blocks, unsigned threads, const std::function<void()>& body);
+  void run(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
+           size_t bytes);
   bool running() const { return current_ != nullptr; }
   Fiber& current() { return *current_; }
   void step();
@@ -75,6 +77,7 @@ class Machine {
   void sync_warp(unsigned mask, Place place);
   const uint64_t* exchange(unsigned mask, uint64_t value, Place place);
   void enter_shared();
+  RelaxedMemory& memory() { return memory_; }
 
  private:
   static void fiber_main();
@@ -88,13 +91,15 @@ class Machine {
   Fiber* next_in_order();
   void go_on();
   void switch_to(Fiber* fiber);
-  void meet(unsigned mask, uint64_t value, Place place);
+  void meet(unsigned mask, uint64_t value, bool orders, Place place);
+  void share_views(const std::vector<Fiber*>& threads);
   void note(const std::string& text);
   [[noreturn]] void abandon();
   std::string who_waits();
 
   const std::function<void()>* body_ = nullptr;
   Random random_{0};
+  RelaxedMemory memory_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Block> blocks_;      // the resident ones
   std::vector<unsigned> pending_;  // indices of blocks to start, last one first
@@ -247,6 +252,7 @@ void Machine::start_block(Block& block) {
     fiber.block = &block;
     fiber.thread = t;
     fiber.priority = random_() | uint64_t(1) << 63;
+    if (settings.memory == Memory::kRelaxed) memory_.start_thread(fiber.position);
     set_ready(fiber);
   }
 }
@@ -257,8 +263,14 @@ void Machine::finish_thread() {
   release(&shared_token_);
   leave_ready(State::kFinished);
   if (--block.alive == 0) {
+    if (observer != nullptr) {
+      std::vector<size_t> slots;
+      for (const Fiber* fiber : block.threads) slots.push_back(fiber->position);
+      observer->block_ends(slots);
+    }
     if (shared_owner_ == &block) {
       shared_owner_ = nullptr;
+      if (settings.memory == Memory::kRelaxed) memory_.forget();
       for (size_t i = 0; i < fibers_in_use_; ++i) {
         if (fibers_[i]->state == State::kAtShared) set_ready(*fibers_[i]);
       }
@@ -268,7 +280,8 @@ void Machine::finish_thread() {
   go_on();
 }
 
-void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>& body) {
+void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
+                  size_t bytes) {
   ++record.launches;
   record.blocks = blocks;
   record.threads = threads;
@@ -281,10 +294,11 @@ void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>
                      std::to_string(threads) + " threads";
     return;
   }
-  body_ = &body;
+  body_ = &call;
   blockDim.x = threads;
   gridDim.x = blocks;
-  random_ = Random(settings.seed + 0x5eed * uint64_t(record.launches));
+  const uint64_t random_seed = settings.seed + 0x5eed * uint64_t(record.launches);
+  random_ = Random(random_seed);
   steps_ = 0;
   lowest_priority_ = uint64_t(1) << 62;
   shared_owner_ = nullptr;
@@ -303,6 +317,7 @@ void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>
     fibers_.back()->position = fibers_.size() - 1;
     make(*fibers_.back());
   }
+  if (settings.memory == Memory::kRelaxed) memory_.start_launch(fibers_in_use_, ~random_seed);
   host_.sanitizer.make_host();
   blocks_.assign(resident, {});
   for (size_t b = 0; b < resident; ++b) {
@@ -310,6 +325,7 @@ void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>
     blocks_[b].warp_barriers.resize((threads + 31) / 32);
     start_block(blocks_[b]);
   }
+  if (observer != nullptr) observer->launch_starts(body, bytes, fibers_in_use_);
   release(&launch_token_);
   {
     const Unseen unseen;
@@ -323,6 +339,7 @@ void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>
     }
   }
   acquire(&end_token_);
+  if (observer != nullptr) observer->launch_ends();
 }
 
 void Machine::note(const std::string& text) {
@@ -385,6 +402,7 @@ void Machine::sync_block(Place place) {
     }
     if (waiting + 1 == block.threads.size()) {
       ++block.barrier.passed;
+      share_views(block.threads);
       for (Fiber* fiber : block.threads) {
         if (fiber != current_) set_ready(*fiber);
       }
@@ -396,8 +414,16 @@ void Machine::sync_block(Place place) {
   acquire(token);
 }
 
+// The threads know from now on what any of them knew of memory.
+void Machine::share_views(const std::vector<Fiber*>& threads) {
+  if (settings.memory != Memory::kRelaxed) return;
+  std::vector<size_t> group;
+  for (const Fiber* fiber : threads) group.push_back(fiber->position);
+  memory_.meet(group);
+}
+
 // Returns when all lanes of the mask have come, with their values in the caller's fiber.
-void Machine::meet(unsigned mask, uint64_t value, Place place) {
+void Machine::meet(unsigned mask, uint64_t value, bool orders, Place place) {
   Fiber& self = *current_;
   const unsigned first = self.thread / 32 * 32;
   if ((mask >> self.thread % 32 & 1) == 0) {
@@ -422,6 +448,13 @@ void Machine::meet(unsigned mask, uint64_t value, Place place) {
   if (!complete) return wait(State::kAtWarp, place);
 
   ++self.block->warp_barriers[first / 32].passed;
+  if (orders) {
+    std::vector<Fiber*> lanes;
+    for (unsigned lane = 0; lane < 32; ++lane) {
+      if (mask >> lane & 1) lanes.push_back(threads[first + lane]);
+    }
+    share_views(lanes);
+  }
   for (unsigned lane = 0; lane < 32; ++lane) {
     self.values[lane] = mask >> lane & 1 ? threads[first + lane]->value : random_();
   }
@@ -436,7 +469,7 @@ void Machine::meet(unsigned mask, uint64_t value, Place place) {
 
 const uint64_t* Machine::exchange(unsigned mask, uint64_t value, Place place) {
   const Unseen unseen;
-  meet(mask, value, place);
+  meet(mask, value, false, place);  // exchanges order no memory
   return current_->values;
 }
 
@@ -447,7 +480,7 @@ void Machine::sync_warp(unsigned mask, Place place) {
     Barrier& barrier = current_->block->warp_barriers[current_->thread / 32];
     token = &barrier.token[barrier.passed % 2];
     release(token);
-    meet(mask, 0, place);
+    meet(mask, 0, true, place);
   }
   acquire(token);
 }
@@ -471,9 +504,11 @@ const char* name_of(Policy policy) {
   return names[int(policy)];
 }
 
-void launch(unsigned blocks, unsigned threads, const std::function<void()>& body) {
-  machine.run(blocks, threads, body);
+void launch_body(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
+                 size_t bytes) {
+  machine.run(blocks, threads, call, body, bytes);
 }
+size_t slot_of_thread() { return machine.current().position; }
 bool in_kernel() { return machine.running(); }
 void schedule_point() {
   if (machine.running()) machine.step();
@@ -482,6 +517,19 @@ void sync_block(Place place) { machine.sync_block(place); }
 void sync_warp(unsigned mask, Place place) { machine.sync_warp(mask, place); }
 const uint64_t* exchange(unsigned mask, uint64_t value, Place place) {
   return machine.exchange(mask, value, place);
+}
+bool asks_memory() { return settings.memory == Memory::kRelaxed && machine.running(); }
+uint64_t loaded(const void* word, uint64_t newest, Order order, bool take_newest) {
+  const Unseen unseen;
+  return machine.memory().load(machine.current().position, word, newest, order, take_newest);
+}
+uint64_t stored(const void* word, uint64_t newest, uint64_t value, Order order) {
+  const Unseen unseen;
+  return machine.memory().store(machine.current().position, word, newest, value, order);
+}
+void changed(const void* word, uint64_t before, uint64_t after, Order order) {
+  const Unseen unseen;
+  machine.memory().change(machine.current().position, word, before, after, order);
 }
 unsigned thread_of_block() { return threadIdx.x; }
 void enter_shared() { machine.enter_shared(); }
@@ -493,6 +541,9 @@ void fence() {
   schedule_point();
   release(&token);
   acquire(&token);
+  if (!asks_memory()) return;
+  const Unseen unseen;
+  machine.memory().fence(machine.current().position);
 }
 
 void assertion_failed(const char* text, const char* file, unsigned line, const char* function) {

@@ -10,9 +10,12 @@
 // buffers, ThreadSanitizer plain accesses of two CUDA threads that no barrier, atomic or kernel boundary
 // orders, because each fiber is a thread to it.
 //
-// Limits: one host thread; one-dimensional blocks and grids; sequentially consistent memory; `__shared__`
-// static only, and from the first such declaration on the blocks of a launch run one after another; dynamic
-// shared memory, textures and cooperative groups are missing.
+// With Memory::kRelaxed an atomic load may return an older value, wherever the memory model allows it
+// (memory.h).
+//
+// Limits: one host thread; one-dimensional blocks and grids; `__shared__` static only, and from the first
+// such declaration on the blocks of a launch run one after another; dynamic shared memory, textures and
+// cooperative groups are missing.
 #pragma once
 
 #if defined(GPN_SCHEDULE_POINT)
@@ -38,10 +41,16 @@ enum class Policy {
 constexpr int kPolicies = 4;
 const char* name_of(Policy policy);
 
+enum class Memory {
+  kNewest,   // a load returns the newest value: sequentially consistent
+  kRelaxed,  // any value that the memory model allows
+};
+
 // What decides a schedule: the same settings give the same one.
 struct Settings {
   Policy policy = Policy::kSequential;
   uint64_t seed = 0;
+  Memory memory = Memory::kNewest;
   unsigned resident_threads = 1024;  // of blocks that run side by side; at least one block does
   int64_t most_steps = 5'000'000;    // of one launch; more means that threads wait for each other forever
 };
@@ -58,15 +67,48 @@ struct Record {
 inline Record record;
 inline void clear() { record = {}; }
 
+// Where launches are told to, if anywhere: see counts.h.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  // `body` is what launch() was given: with the kernel's address somewhere in it. Threads go by their slot,
+  // below `slots`: see slot_of_thread().
+  virtual void launch_starts(const void* body, size_t bytes, size_t slots) = 0;
+  virtual void block_ends(const std::vector<size_t>& slots) = 0;  // of its threads, in order
+  virtual void launch_ends() = 0;
+  // What is not a kernel of ours: memset, copies, CUB's own kernels.
+  virtual void launched(const char* name, int64_t launches, int64_t bytes_read, int64_t bytes_written) = 0;
+  virtual void waited() = 0;  // the host for the device
+};
+inline Observer* observer = nullptr;
+
+void launch_body(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
+                 size_t bytes);
+
 // Runs body() once for every thread of the grid. Like a launch of CUDA, it returns nothing: see
 // cudaGetLastError().
-void launch(unsigned blocks, unsigned threads, const std::function<void()>& body);
+template <class Body>
+void launch(unsigned blocks, unsigned threads, const Body& body) {
+  launch_body(blocks, threads, std::ref(body), &body, sizeof(body));
+}
 
 // Whether the caller is inside a kernel.
 bool in_kernel();
 
 // Lets another thread run. Does nothing outside of kernels.
 void schedule_point();
+
+// The memory orders of atomics.
+enum class Order { kRelaxed, kAcquire, kRelease, kAcquireRelease, kSequential };
+
+// Whether the following three have to be asked: the caller is inside a kernel and memory is relaxed.
+bool asks_memory();
+// What a load returns where memory holds `newest`. A compare-and-swap that fails takes the newest.
+uint64_t loaded(const void* word, uint64_t newest, Order order, bool take_newest = false);
+// What memory holds after a store.
+uint64_t stored(const void* word, uint64_t newest, uint64_t value, Order order);
+// A read-modify-write has replaced one value by another.
+void changed(const void* word, uint64_t before, uint64_t after, Order order);
 
 // The following are called through the names of CUDA (see cuda_runtime.h).
 using Place = std::source_location;
@@ -77,6 +119,7 @@ void sync_warp(unsigned mask, Place place);
 // exchange.
 const uint64_t* exchange(unsigned mask, uint64_t value, Place place);
 unsigned thread_of_block();
+size_t slot_of_thread();
 void enter_shared();
 void fence();
 void assertion_failed(const char* text, const char* file, unsigned line, const char* function);

@@ -15,22 +15,30 @@ struct DeviceRadixSort {
   static cudaError_t SortPairs(void* storage, size_t& bytes, const Key* keys_in, Key* keys_out,
                                const Value* values_in, Value* values_out, Count items, int begin_bit = 0,
                                int end_bit = 8 * sizeof(Key), cudaStream_t = nullptr) {
-    return emulation::with_storage(storage, bytes, int64_t(items), [&] {
-      const std::vector<Count> order = sorted(keys_in, items, begin_bit, end_bit);
-      for (Count i = 0; i < items; ++i) {
-        keys_out[i] = keys_in[order[i]];
-        values_out[i] = values_in[order[i]];
-      }
-    });
+    return emulation::with_storage(
+        storage, bytes, int64_t(items),
+        [&] {
+          const std::vector<Count> order = sorted(keys_in, items, begin_bit, end_bit);
+          for (Count i = 0; i < items; ++i) {
+            keys_out[i] = keys_in[order[i]];
+            values_out[i] = values_in[order[i]];
+          }
+          emulation::count_radix_sort(int64_t(items), end_bit - begin_bit, sizeof(Key), sizeof(Value));
+        },
+        emulation::copies_to_sort(int64_t(items), end_bit - begin_bit, sizeof(Key), sizeof(Value)));
   }
 
   template <class Key, class Count>
   static cudaError_t SortKeys(void* storage, size_t& bytes, const Key* keys_in, Key* keys_out, Count items,
                               int begin_bit = 0, int end_bit = 8 * sizeof(Key), cudaStream_t = nullptr) {
-    return emulation::with_storage(storage, bytes, int64_t(items), [&] {
-      const std::vector<Count> order = sorted(keys_in, items, begin_bit, end_bit);
-      for (Count i = 0; i < items; ++i) keys_out[i] = keys_in[order[i]];
-    });
+    return emulation::with_storage(
+        storage, bytes, int64_t(items),
+        [&] {
+          const std::vector<Count> order = sorted(keys_in, items, begin_bit, end_bit);
+          for (Count i = 0; i < items; ++i) keys_out[i] = keys_in[order[i]];
+          emulation::count_radix_sort(int64_t(items), end_bit - begin_bit, sizeof(Key), 0);
+        },
+        emulation::copies_to_sort(int64_t(items), end_bit - begin_bit, sizeof(Key), 0));
   }
 
  private:

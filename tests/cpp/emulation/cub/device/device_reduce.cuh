@@ -14,6 +14,7 @@ struct DeviceReduce {
       std::remove_cvref_t<decltype(in[0])> sum{};
       for (Count i = 0; i < items; ++i) sum = sum + in[i];
       *out = sum;
+      emulation::count_reduce(int64_t(items), sizeof(sum));
     });
   }
 
@@ -23,6 +24,7 @@ struct DeviceReduce {
       auto most = std::numeric_limits<std::remove_cvref_t<decltype(in[0])>>::lowest();
       for (Count i = 0; i < items; ++i) most = in[i] > most ? in[i] : most;
       *out = most;
+      emulation::count_reduce(int64_t(items), sizeof(most));
     });
   }
 };

@@ -19,6 +19,9 @@ struct DeviceRunLengthEncode {
         ++lengths[count - 1];
       }
       *runs = count;
+      emulation::count_single_pass("cub::DeviceCompactInitKernel", "cub::DeviceReduceByKeyKernel",
+                                   int64_t(items), sizeof(in[0]), int64_t(items) * int64_t(sizeof(in[0])),
+                                   int64_t(count) * int64_t(sizeof(unique[0]) + sizeof(lengths[0])));
     });
   }
 };

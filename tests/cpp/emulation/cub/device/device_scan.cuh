@@ -12,6 +12,7 @@ struct DeviceScan {
     return emulation::with_storage(storage, bytes, int64_t(items), [&] {
       std::remove_cvref_t<decltype(in[0])> sum{};
       for (Count i = 0; i < items; ++i) out[i] = sum = sum + in[i];
+      emulation::count_scan(int64_t(items), sizeof(sum));
     });
   }
 
@@ -25,6 +26,7 @@ struct DeviceScan {
         out[i] = sum;
         sum = sum + value;
       }
+      emulation::count_scan(int64_t(items), sizeof(sum));
     });
   }
 };

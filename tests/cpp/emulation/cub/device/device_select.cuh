@@ -15,6 +15,10 @@ struct DeviceSelect {
         if (flags[i]) out[count++] = in[i];
       }
       *selected = count;
+      emulation::count_single_pass("cub::DeviceCompactInitKernel", "cub::DeviceSelectSweepKernel",
+                                   int64_t(items), sizeof(in[0]),
+                                   int64_t(items) * int64_t(sizeof(in[0]) + sizeof(flags[0])),
+                                   int64_t(count) * int64_t(sizeof(in[0])));
     });
   }
 
@@ -27,6 +31,9 @@ struct DeviceSelect {
         if (keep(in[i])) out[count++] = in[i];
       }
       *selected = count;
+      emulation::count_single_pass("cub::DeviceCompactInitKernel", "cub::DeviceSelectSweepKernel",
+                                   int64_t(items), sizeof(in[0]), int64_t(items) * int64_t(sizeof(in[0])),
+                                   int64_t(count) * int64_t(sizeof(in[0])));
     });
   }
 
@@ -39,6 +46,9 @@ struct DeviceSelect {
         if (i == 0 || !(in[i] == in[i - 1])) out[count++] = in[i];
       }
       *selected = count;
+      emulation::count_single_pass("cub::DeviceCompactInitKernel", "cub::DeviceSelectSweepKernel",
+                                   int64_t(items), sizeof(in[0]), int64_t(items) * int64_t(sizeof(in[0])),
+                                   int64_t(count) * int64_t(sizeof(in[0])));
     });
   }
 };

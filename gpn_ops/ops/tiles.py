@@ -6,23 +6,35 @@ its own.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .dropout import kept, scale_of_kept
-
-# Large enough that a matrix product is worth its call, small enough that the few buffers of a tile stay in
-# the cache and are little beside the features of a graph of 10,000 nodes.
+# What one buffer of a tile takes on the CPU: large enough that a matrix product is worth its call, small
+# enough that the few buffers of a tile stay in the cache and are little beside the features of a graph of
+# 10,000 nodes.
 TILE_BYTES = 2**19
 
+# What all buffers of a tile take together elsewhere: a launch costs the same for any number of rows, so a
+# tile is as large as memory allows.
+DEVICE_TILE_BYTES = 2**27
 
-def tiles(num_rows: int, channels: int) -> Iterator[tuple[int, slice]]:
-    """The tiles of ``num_rows`` rows, numbered. Their size depends on the width alone, so forward and
-    backward agree on them."""
-    size = max(TILE_BYTES // (4 * max(channels, 1)), 16)
+
+def tile_rows(device: torch.device, channels: int, num_layers: int) -> int:
+    """How many rows a tile has: a function of the device and of the shape of the MLP, so forward and backward
+    agree on it."""
+    row_bytes = 4 * max(channels, 1)
+    if device.type == "cpu":
+        return max(TILE_BYTES // row_bytes, 16)
+    # In backward: the rows themselves, two results of every hidden layer, three gradients.
+    return max(DEVICE_TILE_BYTES // (row_bytes * (4 + 2 * num_layers)), 16)
+
+
+def tiles(rows: Tensor, dim: int, channels: int, num_layers: int) -> Iterator[tuple[int, slice]]:
+    """The tiles of what ``rows`` counts along ``dim``, numbered."""
+    num_rows, size = rows.size(dim), tile_rows(rows.device, channels, num_layers)
     for number, start in enumerate(range(0, num_rows, size)):
         yield number, slice(start, min(start + size, num_rows))
 
@@ -43,6 +55,31 @@ def matmul_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
     if x.dtype != weight.dtype:
         raise RuntimeError(f"x: expected the dtype of the parameters, {weight.dtype}, got {x.dtype}")
     return x.dtype
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Dropout with cheap random numbers
+# ------------------------------------------------------------------------------------------------------------
+
+_LANE = 2**16
+
+
+def kept(x: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
+    """What dropout multiplies ``x`` by: 0, or :func:`scale_of_kept`."""
+    if x.device.type != "cpu":
+        return torch.empty_like(x).bernoulli_(1 - p, generator=generator).mul_(scale_of_kept(x, p))
+    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    lanes = words.view(torch.int16)[: x.numel()].view(x.shape)
+    dropped = round(p * _LANE)
+    if dropped == _LANE:  # The threshold would be no int16.
+        return torch.zeros_like(x)
+    return (lanes >= dropped - _LANE // 2).to(x.dtype).mul_(scale_of_kept(x, p))
+
+
+def scale_of_kept(x: Tensor, p: float) -> float:
+    """What dropout multiplies by what it keeps, so that the mean stays."""
+    dropped = p if x.device.type != "cpu" else round(p * _LANE) / _LANE
+    return 0.0 if dropped == 1 else 1 / (1 - dropped)
 
 
 class TileDropout:
@@ -74,6 +111,13 @@ def draw_seed(p: float, training: bool) -> Tensor | None:
     Always on the CPU, so that reading it waits for no device.
     """
     return torch.randint(2**62, (), device="cpu") if training and p > 0 else None
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Layers
+# ------------------------------------------------------------------------------------------------------------
+
+LAYER_NORM_EPS = 1e-5
 
 
 class Linear:
@@ -113,12 +157,12 @@ class Normalised(NamedTuple):
 class LayerNorm:
     """Layer normalisation over the channels."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, wide: torch.dtype, eps: float = 1e-5) -> None:
-        self.weight, self.bias, self.eps = weight.to(wide), bias.to(wide), eps
+    def __init__(self, weight: Tensor, bias: Tensor, wide: torch.dtype) -> None:
+        self.weight, self.bias = weight.to(wide), bias.to(wide)
         self.shape = list(weight.shape)
 
     def forward(self, z: Tensor) -> Normalised:
-        return Normalised(*torch.native_layer_norm(z, self.shape, self.weight, self.bias, self.eps))
+        return Normalised(*torch.native_layer_norm(z, self.shape, self.weight, self.bias, LAYER_NORM_EPS))
 
     def start_backward(self) -> list[Tensor]:
         self.grad_weight, self.grad_bias = torch.zeros_like(self.weight), torch.zeros_like(self.bias)
@@ -240,10 +284,11 @@ class Residual:
         return self.hidden.backward(self.linear.backward(grad_total, z)).add_(grad_total)
 
 
-def weight_and_bias(module: Any) -> list[Tensor]:
-    """The parameters of a Linear or LayerNorm module, in the order that this file takes them."""
-    return [module.weight, module.bias]
-
-
 def like_parameters(grads: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
     return [grad.to(parameter.dtype) for grad, parameter in zip(grads, parameters, strict=True)]
+
+
+def product_flops(num_rows: int, parameters: list[torch.Size]) -> int:
+    """What FlopCounterMode is to count for an MLP: its matrix products, as torch counts them, from the shapes
+    of its parameters."""
+    return 2 * num_rows * sum(shape.numel() for shape in parameters if len(shape) == 2)

@@ -1,0 +1,59 @@
+"""When an operator may stand in for the children of a layer, and how they are called when it may not."""
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import LayerNorm, Linear, Module, Parameter
+
+from gpn_ops.ops.tiles import LAYER_NORM_EPS, wide_dtype
+
+
+def are_plain(modules: Iterable[Module]) -> bool:
+    """Whether calling these modules does no more than apply their parameters: each is a Linear or LayerNorm
+    of torch itself, as the layers make them, without hooks of its own."""
+    return all(map(_is_plain, modules))
+
+
+def _is_plain(module: Module) -> bool:
+    if type(module) is LayerNorm:
+        if module.eps != LAYER_NORM_EPS or len(module.normalized_shape) != 1:
+            return False
+    elif type(module) is not Linear:
+        return False
+    return (
+        # None is a layer without a bias; a subclass of Tensor (quantised, sharded) has products of its own.
+        type(module.weight) in (Parameter, Tensor)
+        and type(module.bias) in (Parameter, Tensor)
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+        and not module._backward_hooks
+        and not module._backward_pre_hooks
+        and module._compiled_call_impl is None
+        and "forward" not in module.__dict__
+    )
+
+
+def keeps_nothing(layer: Any) -> bool:
+    """Whether a layer may compute in tiles, which keep nothing for backward. Where it is not to recompute, it
+    still may without gradients; but then dropout must not draw in another way than with them."""
+    return layer.recompute or not (torch.is_grad_enabled() or (layer.training and layer.dropout > 0))
+
+
+def parameters_of(modules: Iterable[Any]) -> list[Tensor]:
+    """Weight and bias of plain modules, in their order."""
+    return [parameter for module in modules for parameter in (module.weight, module.bias)]
+
+
+def call_wide(module: Module, x: Tensor) -> Tensor:
+    """``module(x)`` with half precision widened to float32: features, parameters, and autocast off."""
+    x = x.to(wide_dtype(x.dtype))
+    named = chain(module.named_parameters(), module.named_buffers())
+    half = {name: t.to(x.dtype) for name, t in named if t.dtype in (torch.float16, torch.bfloat16)}
+    device = x.device.type
+    autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+    with autocast:
+        return torch.func.functional_call(module, half, (x,)) if half else module(x)

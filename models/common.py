@@ -1,0 +1,74 @@
+"""What the commands share, those of benchmarks/ included: options, tables, the commit, the ways to fail."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import files
+
+ROOT = Path(__file__).resolve().parent.parent
+# Results and the pages made of them are what a command writes, not what it ran.
+_WRITTEN = (":!benchmarks/results", ":!models/results", ":!docs", ":!README.md")
+
+
+def numbers(text: str) -> list[int]:
+    """``0-3,7`` as a list."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, separator, last = part.partition("-")
+        try:
+            found += range(int(first), int(last if separator else first) + 1)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"expected numbers and ranges such as 0-3,7, got {text!r}"
+            ) from None
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected at least one number, got {text!r}")
+    return sorted(set(found))
+
+
+def positive(text: str) -> int:
+    """A number of things of which there has to be one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {text!r}")
+    return int(text)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def commit() -> str | None:
+    """The checkout's commit, with a plus sign where files differ from it; none if it is no checkout."""
+
+    def git(*arguments: str) -> str:
+        # Without locks: to ask must not write the index, which a kill or a full disk would leave locked.
+        command = ("git", "--no-optional-locks", *arguments)
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *_WRITTEN)
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def fail(error: object, code: int = 1) -> int:
+    """Says what is wrong; the exit code."""
+    print(f"error: {files.sentence(error) if isinstance(error, BaseException) else error}", file=sys.stderr)
+    return code
+
+
+def attempt(command: Callable[[], int]) -> int:
+    """Runs a command; what a user or a disk can do wrong is a sentence, not a traceback."""
+    try:
+        return command()
+    except (ValueError, OSError, FloatingPointError) as error:
+        return fail(error)

@@ -1,0 +1,220 @@
+"""Pictures of training and of trees, and what they are made from."""
+
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from gpn_ops.visualisation import COLOURS, draw_tree
+
+from . import config as configs
+from . import files, jsonl
+from .data import ORDER, Graphs, position
+from .gpn import Prediction
+from .training import make_model, seed_everything
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LINE, STAR = COLOURS[0], COLOURS[5]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Levels during training
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Heights(NamedTuple):
+    """The number of levels of the trees in every epoch, over all graphs and runs."""
+
+    epochs: list[int]
+    mean: list[float]
+    deviation: list[float]
+    best_epoch: float | None
+    """The mean of the runs' epochs with the lowest validation loss."""
+    best_height: float | None
+    """The mean number of levels in these epochs."""
+    runs: int
+
+
+def read_heights(logs: list[Path]) -> Heights:
+    """Sums up the logs of some runs.
+
+    Runs end in different epochs: the curve goes on while half of them do. The deviation is that over all
+    graphs of all runs, as if they were one set. Lines that are none of an epoch, and epochs that have none,
+    are named.
+
+    Raises:
+        ValueError: if there are no heights in the logs.
+    """
+    runs = [run for run in map(_read_log, logs) if run]
+    if not runs:
+        raise ValueError(f"expected epochs with heights, found none in {len(logs)} logs")
+    epochs, mean, deviation = [], [], []
+    by_epoch = [{record["epoch"]: record for record in run} for run in runs]
+    for epoch in range(1, max(max(run) for run in by_epoch) + 1):
+        records = [run[epoch] for run in by_epoch if epoch in run]
+        if 2 * len(records) < len(runs):
+            break
+        epochs.append(epoch)
+        mean.append(statistics.fmean(record["height"] for record in records))
+        squares = (record["height_std"] ** 2 + (record["height"] - mean[-1]) ** 2 for record in records)
+        deviation.append(statistics.fmean(squares) ** 0.5)
+    measured = [[record for record in run if "val_loss" in record] for run in runs]
+    best = [min(run, key=lambda record: record["val_loss"]) for run in measured if run]
+    return Heights(
+        epochs,
+        mean,
+        deviation,
+        statistics.fmean(record["epoch"] for record in best) if best else None,
+        statistics.fmean(record["height"] for record in best) if best else None,
+        len(runs),
+    )
+
+
+def _read_log(path: Path) -> list[dict[str, Any]]:
+    """The epochs of a run that have heights."""
+    records = jsonl.read(path, {"epoch": int}, what="epoch")
+    epochs = [record["epoch"] for record in records]
+    if absent := jsonl.missing(epochs, max(epochs, default=0)):
+        files.warn(path, f"no lines of epochs {absent}")
+    return [record for record in records if "height" in record]
+
+
+def find_logs(folder: Path) -> dict[str, list[Path]]:
+    """The logs of GPN's runs below a folder, by data set, and by the digest of settings that are not the
+    preset's."""
+    found: dict[str, list[Path]] = {}
+    for epochs in sorted(folder.rglob("epochs")):
+        model, _, digest = epochs.parent.name.partition("-")
+        # A run that has only begun has no lines yet.
+        logs = [path for path in sorted(epochs.glob("*.jsonl")) if path.stat().st_size > 0]
+        if model == "gpn" and logs:
+            dataset = epochs.parent.parent.name
+            found.setdefault(f"{dataset}, {digest}" if digest else dataset, []).extend(logs)
+    return dict(sorted(found.items(), key=lambda item: (position(ORDER, item[0].partition(",")[0]), item[0])))
+
+
+def draw_heights(logs: dict[str, list[Path]]) -> "Figure":
+    """Draws the number of pooling levels during training, with a panel for every data set.
+
+    Args:
+        logs: The logs of a data set's runs, by its name.
+
+    Raises:
+        ValueError: if there are no heights in the logs of a data set.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(len(logs), 4)
+    rows = -(-len(logs) // columns)
+    figure = Figure(figsize=(max(1 + 3.2 * columns, 7.2), 0.8 + 2.6 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for number, axes in enumerate(panels.flat):
+        if number >= len(logs):
+            axes.set_visible(False)
+            continue
+        name = list(logs)[number]
+        _draw_panel(axes, name, read_heights(logs[name]))
+        axes.set_xlabel("epoch")
+        if number % columns == 0:
+            axes.set_ylabel("pooling levels")
+    panels[0, 0].set_ylim(bottom=0)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def _draw_panel(axes: "Axes", name: str, heights: Heights) -> None:
+    low, high = (
+        [mean + sign * deviation for mean, deviation in zip(heights.mean, heights.deviation, strict=True)]
+        for sign in (-1, 1)
+    )
+    axes.plot(heights.epochs, heights.mean, color=LINE, linewidth=1.8, label="mean over graphs and runs")
+    axes.fill_between(
+        heights.epochs, low, high, color=LINE, alpha=0.2, linewidth=0, label="± standard deviation"
+    )
+    if heights.best_epoch is not None and heights.best_height is not None:
+        axes.scatter(
+            [heights.best_epoch],
+            [heights.best_height],
+            marker="*",
+            s=180,
+            color=STAR,
+            edgecolors="black",
+            linewidths=0.6,
+            zorder=3,
+            label="mean over the best epochs",
+        )
+    axes.set_title(f"{name} ({heights.runs} {'run' if heights.runs == 1 else 'runs'})", fontsize=10)
+    axes.grid(True, alpha=0.3)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# One graph's tree
+# ------------------------------------------------------------------------------------------------------------
+
+
+def read_weights(path: Path) -> tuple[configs.Config, dict[str, torch.Tensor]]:
+    """Settings and weights, as models.train saves them.
+
+    Raises:
+        ValueError: if the file is not one of these.
+    """
+    if not path.is_file():
+        raise ValueError(f"--weights: there is no file {path}")
+    try:
+        state = files.load(path)
+        return configs.Config(**state["config"]), state["model"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"--weights: expected a file saved by models.train --keep-model, got {path} ({error})"
+        ) from error
+
+
+@torch.no_grad()
+def predict(
+    config: configs.Config, graphs: Graphs, graph: int, weights: dict[str, torch.Tensor] | None
+) -> Prediction:
+    """What the model makes of one graph; without weights, the model as seed 0 begins with it.
+
+    Raises:
+        ValueError: if there is no such graph, the model has no trees, or the weights are of another one.
+    """
+    if not 0 <= graph < graphs.num_graphs:
+        raise ValueError(
+            f"--graph: expected a number from 0 to {graphs.num_graphs - 1}, as {config.dataset} has "
+            f"{graphs.num_graphs} graphs, got {graph}"
+        )
+    if config.model != "gpn":
+        raise ValueError(f"model: expected gpn, got {config.model}, which has no tree")
+    seed_everything(0, 0)
+    dtype = torch.float64 if config.double else torch.float32
+    model = make_model(config, graphs).to(dtype).eval()
+    if weights is not None:
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError(f"--weights: they do not fit the data set: {error}") from error
+    batch = graphs.take(torch.tensor([graph])).to(torch.device("cpu"), dtype)
+    return model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, 1)
+
+
+def draw_prediction(
+    config: configs.Config, graphs: Graphs, graph: int, weights: dict[str, torch.Tensor] | None
+) -> "Figure":
+    """Draws the tree that the model makes of one graph."""
+    prediction = predict(config, graphs, graph, weights)
+    title = f"{configs.short_name(config.dataset)}, graph {graph}"
+    if config.task == "graph":
+        title += f" of class {int(graphs.y[graph])}"
+    if weights is None:
+        title += ", untrained model"
+    elif config.task == "graph":
+        title += f", predicted {int(prediction.out.argmax())}"
+    assert prediction.tree is not None
+    return draw_tree(prediction.tree, title=title)

@@ -1,0 +1,4 @@
+// See tensor.h.
+#pragma once
+
+#include "../../../tensor.h"

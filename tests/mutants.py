@@ -1,0 +1,489 @@
+"""Planted bugs on the Python side: proof that the tests of gpn_ops and models catch what they are there for.
+
+For each bug (tests/planting.py) the test that must notice it is run on a copy of the sources, and has to
+fail. The file of a test follows from the file of the bug; the table names the test in it.
+
+    python tests/mutants.py                             # all
+    python tests/mutants.py --quick                     # the subset of .ci/run
+    python tests/mutants.py dropout-alike-in-all-epochs # some, by name
+"""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from planting import ROOT, main, plant, run
+
+SCRATCH = ROOT / "build" / "mutants-python"
+# Beside the copies of these, what is only read is linked to.
+COPIED = ("gpn_ops", "models", "tests")
+LINKED = ("benchmarks", "csrc", "docs", "pyproject.toml", "README.md")
+
+# Which test file is about which source file.
+TEST_FILES = {
+    "gpn_ops/_keys.py": "tests/test_chunks.py",
+    "gpn_ops/checks.py": "tests/test_chunks.py",
+    "gpn_ops/chunks.py": "tests/test_chunks.py",
+    "gpn_ops/distributed.py": "tests/test_distributed.py",
+    "gpn_ops/nn/hierarchy.py": "tests/test_nn_hierarchy.py",
+    "gpn_ops/ops/residual.py": "tests/test_nn_multiset.py",
+    "gpn_ops/ops/coarsen.py": "tests/test_coarsen.py",
+    "gpn_ops/ops/lift.py": "tests/test_reduce.py",
+    "gpn_ops/ops/mask.py": "tests/test_mask.py",
+    "gpn_ops/ops/reduce.py": "tests/test_reduce.py",
+    "models/baselines.py": "tests/models/test_baselines.py",
+    "models/common.py": "tests/models/test_files.py",
+    "models/config.py": "tests/models/test_config.py",
+    "models/data.py": "tests/models/test_data.py",
+    "models/files.py": "tests/models/test_files.py",
+    "models/jsonl.py": "tests/models/test_jsonl.py",
+    "models/pictures.py": "tests/models/test_draw.py",
+    "models/report.py": "tests/models/test_report.py",
+    "models/train.py": "tests/models/test_training.py",
+    "models/training.py": "tests/models/test_training.py",
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+    quick: bool = False
+    more: tuple[tuple[str, str], ...] = field(default=())  # further changes of the same file
+
+    @property
+    def address(self) -> str:
+        """Of the test, for pytest."""
+        return f"{TEST_FILES[self.file]}::{self.test}"
+
+
+MUTANTS = [
+    # -------------------------------------------------------------------------------------------- operators
+    Mutant(
+        "plain-lift-takes-any-id",
+        "gpn_ops/ops/lift.py",
+        '    check_cluster_values(cluster, -1, "num_clusters", x.size(0))\n',
+        "    cluster = cluster.clamp(max=x.size(0) - 1)\n",
+        "test_bad_values",
+        quick=True,
+    ),
+    Mutant(
+        "gradient-of-a-mean-not-divided",
+        "gpn_ops/ops/reduce.py",
+        "        grad = grad / sizes.view(-1, *[1] * (grad.dim() - 1)).to(grad.dtype)\n",
+        "",
+        "test_gradcheck",
+    ),
+    Mutant(
+        "plain-maximum-takes-the-last-tie",
+        "gpn_ops/ops/reduce.py",
+        """node, num_nodes)
+    first = node.new_full(shape, num_nodes).scatter_reduce(0, index, candidate, "amin")""",
+        """node, -1)
+    first = node.new_full(shape, -1).scatter_reduce(0, index, candidate, "amax") % (num_nodes + 1)""",
+        "test_plain_pytorch",
+    ),
+    Mutant(
+        "mask-counts-outer-edges",
+        "gpn_ops/ops/mask.py",
+        "count.index_add(0, row, inner.long())",
+        "count.index_add(0, row, torch.ones_like(row))",
+        "test_plain_pytorch",
+    ),
+    Mutant(
+        "plain-coarsen-drops-self-loops",
+        "gpn_ops/ops/coarsen.py",
+        "kept = (row != col) | self_loops",
+        "kept = row != col",
+        "test_plain_pytorch",
+    ),
+    Mutant(
+        "one-nan-accepted",
+        "gpn_ops/checks.py",
+        "        if bool(is_nan.any()):\n",
+        "        if bool(is_nan.all()):\n",
+        "test_bad_chunk_is_named",
+    ),
+    Mutant(
+        "rows-rounded-before-the-sum",
+        "gpn_ops/ops/residual.py",
+        "accumulate_(sums, block.forward(x[tile], number), cluster[tile])",
+        "accumulate_(sums, block.forward(x[tile], number).to(x.dtype).to(sums.dtype), cluster[tile])",
+        "test_rows_in_half_precision_are_rounded_after_the_sum",
+        quick=True,
+    ),
+    Mutant(
+        "trees-one-level-too-high",
+        "gpn_ops/nn/hierarchy.py",
+        "            tree.height += shrinks\n",
+        "            tree.height += torch.ones_like(shrinks)\n",
+        "test_graphs_that_stop_beside_graphs_that_go_on",
+    ),
+    # ------------------------------------------------------------------------------- chunks and processes
+    Mutant(
+        "zeros-differ-in-chunks",
+        "gpn_ops/_keys.py",
+        "torch.where(bits < 0, -magnitude, magnitude)",
+        "torch.where(bits < 0, ~magnitude, magnitude)",
+        "test_named_graphs",
+    ),
+    Mutant(
+        "later-chunk-wins-a-tie",
+        "gpn_ops/chunks.py",
+        "better = code > self.code[node]",
+        "better = code >= self.code[node]",
+        "test_named_graphs",
+    ),
+    Mutant(
+        "tie-to-the-highest-rank",
+        "gpn_ops/distributed.py",
+        "above = (ranks.size - 1 - ranks.rank) << column_bits",
+        "above = ranks.rank << column_bits",
+        "test_equals_single_process",
+    ),
+    Mutant(
+        "claims-one-bit-too-wide",
+        "gpn_ops/distributed.py",
+        "num_ranks << column_bits <= 2**31",
+        "num_ranks << column_bits <= 2**32",
+        "test_claims_fit_their_dtype",
+    ),
+    Mutant(
+        "cluster-compared-by-its-sum",
+        "gpn_ops/distributed.py",
+        "        word = part * ids.numel() + place\n",
+        "        word = part\n",
+        "test_hash_of_a_cluster",
+    ),
+    # ---------------------------------------------------------------------------------------------- splits
+    Mutant(
+        "validates-on-the-test-fold",
+        "models/data.py",
+        "return Split(train.nonzero().view(-1), folds[fold - 1], folds[fold])",
+        "return Split(train.nonzero().view(-1), folds[fold], folds[fold])",
+        "test_fold_tests_and_the_one_before_validates",
+    ),
+    Mutant(
+        "trains-on-the-validation-fold",
+        "models/data.py",
+        "train[folds[fold]] = train[folds[fold - 1]] = False",
+        "train[folds[fold]] = False",
+        "test_fold_tests_and_the_one_before_validates",
+    ),
+    Mutant(
+        "same-folds-for-every-seed",
+        "models/data.py",
+        "random_state=seed",
+        "random_state=0",
+        "test_fold_tests_and_the_one_before_validates",
+    ),
+    Mutant(
+        "edges-of-a-batch-not-shifted",
+        "models/data.py",
+        "self.edge_index.index_select(1, edges) + offset",
+        "self.edge_index.index_select(1, edges)",
+        "test_taking_graphs_is_pygs_batch",
+    ),
+    Mutant(
+        "prepared-data-not-checked",
+        "models/data.py",
+        "        _check_prepared(processed)\n",
+        "",
+        "test_prepared_files_that_are_damaged_are_made_anew",
+    ),
+    Mutant(
+        "any-function-is-a-data-set",
+        "models/data.py",
+        "if not isinstance(found, type) or not issubclass(found, (Dataset, *_registered)):",
+        "if not callable(found):",
+        "test_only_classes_of_data_sets_are_called",
+    ),
+    # ------------------------------------------------------------------------------------------- training
+    Mutant(
+        "dropout-alike-in-all-epochs",
+        "models/training.py",
+        "seed_everything(self.seed, self.fold, self.epoch, self.rank)",
+        "seed_everything(self.seed, self.fold, self.rank)",
+        "test_every_epoch_fold_and_seed_draws_from_a_seed_of_its_own",
+        quick=True,
+    ),
+    Mutant(
+        "order-alike-in-all-epochs",
+        "models/training.py",
+        "seed_everything(self.seed, self.fold, self.epoch)\n",
+        "seed_everything(self.seed, self.fold)\n",
+        "test_every_graph_once_an_epoch_in_a_new_order",
+    ),
+    Mutant(
+        "weights-alike-for-all-folds",
+        "models/training.py",
+        "        seed_everything(seed, fold)\n",
+        "        seed_everything(seed)\n",
+        "test_the_same_seed_gives_the_same_bits",
+    ),
+    Mutant(
+        "patience-one-epoch-longer",
+        "models/training.py",
+        'self.epoch - self.best["epoch"] >= self.config.patience',
+        'self.epoch - self.best["epoch"] > self.config.patience',
+        "test_graph_tasks_stop_by_epochs",
+    ),
+    Mutant(
+        "an-equal-loss-is-an-improvement",
+        "models/training.py",
+        "sign * record[what] > sign * self.best[what]",
+        "sign * record[what] >= sign * self.best[what]",
+        "test_node_tasks_stop_after_two_measurements_without_improvement",
+    ),
+    Mutant(
+        "the-last-epoch-is-reported",
+        "models/training.py",
+        "            self.best = {key: record[key] for key in keys if key in record}\n",
+        "            self.best = {key: record[key] for key in keys if key in record}\n"
+        "        self.best |= {key: record[key] for key in ('test', 'test_loss')}\n",
+        "test_the_epoch_that_is_reported",
+    ),
+    Mutant(
+        "chosen-on-the-test-set",
+        "models/training.py",
+        '"loss": ("val_loss", -1)',
+        '"loss": ("test_loss", -1)',
+        "test_graph_tasks_stop_by_epochs",
+    ),
+    Mutant(
+        "weights-of-the-last-epoch",
+        "models/training.py",
+        "{key: value.clone() for key, value in self.measured.state_dict().items()}",
+        "dict(self.measured.state_dict())",
+        "test_kept_weights_give_the_recorded_result",
+    ),
+    Mutant(
+        "loss-of-a-batch-not-divided-by-its-labels",
+        "models/training.py",
+        "objective = loss * (self.world / max(labels, 1)) + prediction.extra_loss",
+        "objective = loss * (self.world / self.config.batch_size) + prediction.extra_loss",
+        "test_steps_are_those_of_adam_with_decay_in_the_gradient",
+    ),
+    Mutant(
+        "warm-up-a-step-late",
+        "models/training.py",
+        "return config.lr * step / warmup",
+        "return config.lr * (step + 1) / warmup",
+        "test_rate_warms_up_and_decays_by_a_cosine",
+    ),
+    Mutant(
+        "checkpoint-of-other-settings-taken",
+        "models/training.py",
+        'if state["digest"] != digest(self.config):',
+        "if False:",
+        "test_other_settings_do_not_mix",
+    ),
+    Mutant(
+        "optimiser-forgotten",
+        "models/training.py",
+        '        self.optimizer.load_state_dict(state["optimizer"])\n',
+        "",
+        "test_a_run_that_was_stopped_ends_as_one_that_was_not",
+    ),
+    Mutant(
+        "temporaries-stay",
+        "models/training.py",
+        "temporary.unlink(missing_ok=True)",
+        "pass",
+        "test_what_a_killed_process_left_of_a_run_is_removed",
+    ),
+    Mutant(
+        "finished-with-any-settings",
+        "models/train.py",
+        ' for run in runs if run["digest"] == digest(config)}',
+        " for run in runs}",
+        "test_runs_of_other_settings_are_not_finished",
+        quick=True,
+    ),
+    Mutant(
+        "finished-without-weights",
+        "models/train.py",
+        "    if place.keep_model:\n",
+        "    if False:\n",
+        "test_finished_runs_without_weights_are_made_again_to_keep_them",
+    ),
+    Mutant(
+        "recorded-before-the-weights",
+        "models/train.py",
+        "    record = run.train()\n",
+        "    early = {'seed': seed, 'fold': fold, 'digest': digest(config)}\n"
+        "    jsonl.append(place.folder / 'runs.jsonl', early)\n"
+        "    record = run.train()\n",
+        "test_weights_that_cannot_be_written_leave_the_run_to_be_made",
+    ),
+    # ------------------------------------------------------------------------------- settings, files, lines
+    Mutant(
+        "added-settings-rename-runs",
+        "models/training.py",
+        "        if settings[key] == value:\n",
+        "        if False:\n",
+        "test_settings_of_later_do_not_rename_earlier_runs",
+    ),
+    Mutant(
+        "a-file-may-name-code",
+        "models/config.py",
+        'in str(settings["dataset"]) and not trust:',
+        'in str(settings["dataset"]) and trust is None:',
+        "test_a_file_alone_names_no_code",
+    ),
+    Mutant(
+        "names-lead-elsewhere",
+        "models/config.py",
+        r"[A-Za-z0-9][\w.-]*",
+        r"[\w./-]+",
+        "test_names_that_would_leave_a_folder",
+    ),
+    Mutant(
+        "checksums-not-compared",
+        "models/files.py",
+        "    check_archive(io.BytesIO(data))\n",
+        "",
+        "test_no_flipped_bit_goes_unnoticed",
+    ),
+    Mutant(
+        "written-in-place",
+        "models/files.py",
+        "with beside.open",
+        "with path.open",
+        "test_a_file_too_large_leaves_what_was_there",
+    ),
+    Mutant(
+        "not-read-back",
+        "models/files.py",
+        "if beside.read_bytes() != data:",
+        "if False:",
+        "test_what_reads_back_as_something_else_is_not_taken",
+    ),
+    Mutant(
+        "half-a-line-stays",
+        "models/files.py",
+        "        os.ftruncate(descriptor, size)\n",
+        "",
+        "test_appending_is_all_or_nothing",
+    ),
+    Mutant(
+        "appended-to-half-a-line",
+        "models/jsonl.py",
+        'b"\\n" if cut else b""',
+        'b""',
+        "test_a_line_that_was_cut_short_is_skipped_and_spoils_no_other",
+    ),
+    # --------------------------------------------------------------------------------- report and pictures
+    Mutant(
+        "deviation-of-a-population",
+        "models/report.py",
+        "deviation = statistics.stdev(values)",
+        "deviation = statistics.pstdev(values)",
+        "test_deviation_over_seeds_of_the_means_over_folds",
+        quick=True,
+    ),
+    Mutant(
+        "deviation-over-all-runs",
+        "models/report.py",
+        'values = [statistics.fmean(run["test"] for run in runs) for runs in finished.values()]',
+        'values = [run["test"] for runs in finished.values() for run in runs]',
+        "test_deviation_over_seeds_of_the_means_over_folds",
+    ),
+    Mutant(
+        "unfinished-seeds-count",
+        "models/report.py",
+        "(finished or seeds).values()",
+        "seeds.values()",
+        "test_unfinished_seed_beside_a_finished_one_is_left_out",
+    ),
+    Mutant(
+        "digests-mixed",
+        "models/report.py",
+        'settings(record["changed"]), record["digest"])',
+        'settings(record["changed"]), "")',
+        "test_digests_do_not_mix_even_if_no_setting_was_changed",
+    ),
+    Mutant(
+        "paper-reached-from-above-only",
+        "models/report.py",
+        "return paper[0] - paper[1]",
+        "return paper[0]",
+        "test_graph_sets_may_be_one_deviation_of_the_paper_below",
+    ),
+    Mutant(
+        "validation-for-test-in-the-table",
+        "models/report.py",
+        'over, values = "folds", [record["test"] for record in used]',
+        'over, values = "folds", [record["val"] for record in used]',
+        "test_one_seed_has_a_deviation_over_folds_and_says_so",
+    ),
+    Mutant(
+        "deviation-of-means-alone",
+        "models/pictures.py",
+        'record["height_std"] ** 2 + ',
+        "",
+        "test_heights_by_hand",
+    ),
+    Mutant(
+        "one-auxiliary-loss-of-two",
+        "models/baselines.py",
+        "return DensePooled(x, adj, logits, first_loss + second_loss)",
+        "return DensePooled(x, adj, logits, first_loss)",
+        "test_dense_assignment_is_the_one_pooled_by",
+    ),
+]
+
+
+def copy_sources(to: Path) -> None:
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir(parents=True)
+    for name in COPIED:
+        shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    (to / "models" / "results").symlink_to(ROOT / "models" / "results")
+    for name in LINKED:
+        (to / name).symlink_to(ROOT / name)
+
+
+def pytest(sources: Path, tests: list[str]) -> tuple[int, str]:
+    """The tests of a copy, on its own sources. On the CPU: what a GPU adds is in the tables of C++."""
+    options = ["-q", "-x", "-m", "", "--device", "cpu", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(sources), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    return run(command, timeout=900, cwd=sources, env=environment)
+
+
+def prepare(chosen: list[Mutant]) -> str | None:
+    """Runs every test without a bug."""
+    sources = SCRATCH / "unplanted"
+    copy_sources(sources)
+    status, output = pytest(sources, list(dict.fromkeys(mutant.address for mutant in chosen)))
+    if status != 0:
+        return f"a test fails without a planted bug:\n{output[-2000:]}"
+    shutil.rmtree(sources)
+    return None
+
+
+def outcome(mutant: Mutant) -> str | None:
+    """None if the bug was caught, else what happened instead."""
+    sources = SCRATCH / mutant.name
+    copy_sources(sources)
+    try:
+        plant(mutant, sources)
+    except LookupError as error:
+        return str(error)
+    status, output = pytest(sources, [mutant.address])
+    if status == 0:
+        return f"{mutant.address} passes"
+    if status != 1:  # 1: tests were run, and failed.
+        return f"{mutant.address} was not run:\n{output[-2000:]}"
+    shutil.rmtree(sources)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main("Planted bugs that the Python tests have to catch.", MUTANTS, prepare, outcome))
