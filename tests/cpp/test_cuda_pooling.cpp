@@ -127,7 +127,8 @@ void test_unique_edges(Random& random) {
         plain_undirected(graph.edges()));
 
   int64_t* largest = memory.copy<int64_t>({-1});
-  launch(cuda::find_largest<int64_t>, graph.num_nodes, device_cluster, graph.num_nodes, largest);
+  launch(cuda::raise_largest<int64_t, cuda::AssertCluster>, graph.num_nodes, device_cluster, graph.num_nodes,
+         cuda::AssertCluster{graph.num_nodes}, largest);
   CHECK(*largest == bound - 1);
   int64_t* representative = memory.array<int64_t>(bound);
   cuda::smallest_nodes(launch, device_cluster, graph.num_nodes, bound, representative);
@@ -183,7 +184,8 @@ void test_bad_ids(Random& random) {
   CHECK(record.assertions.size() == 1);
   record.assertions.clear();
   int64_t* largest = memory.copy<int64_t>({-1});
-  launch(cuda::find_largest<int64_t>, graph.num_nodes, segments.cluster, graph.num_nodes, largest);
+  launch(cuda::raise_largest<int64_t, cuda::AssertCluster>, graph.num_nodes, segments.cluster,
+         graph.num_nodes, cuda::AssertCluster{graph.num_nodes}, largest);
   CHECK(record.assertions.size() == 1 && *largest == (graph.num_nodes > 1 ? 0 : -1));
   record.assertions.clear();
   cuda::smallest_nodes(launch, memory.copy<int64_t>({1}), 1, 2,
