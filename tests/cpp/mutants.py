@@ -473,8 +473,8 @@ MUTANTS = [
     Mutant(
         "tiles-in-half-precision",
         "csrc/cuda/pair_dot.cuh",
-        "    partial[at] = sum;",
-        "    partial[at] = Sum<T>(T(sum));",
+        "partial[at] = double(sum);",
+        "partial[at] = double(Sum<T>(T(sum)));",
         POOLING,
     ),
     # ------------------------------------------------------------------------------------------- launching

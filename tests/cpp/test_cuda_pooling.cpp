@@ -354,15 +354,15 @@ void test_pairs(Random& random) {
   CHECK(record.assertions.empty());
 }
 
-// Sums of a tile that half precision could not hold; those of all tiles it can.
+// Sums of a tile that half precision could not hold; that of all tiles it can.
 template <class T>
 void test_half_tiles() {
   const Scratch memory;
-  const int64_t tile = 1024, num_pairs = 2 * tile;
+  const int64_t num_pairs = 2 * cuda::kPairTile;
   const int64_t* nodes = memory.copy(std::vector<int64_t>(size_t(num_pairs), 0));
-  std::vector<T> grad(size_t(num_pairs), T(3.0));
-  std::fill(grad.begin() + tile, grad.end(), T(-3.0));
-  grad[0] = T(4.0);
+  std::vector<T> grad(size_t(num_pairs), T(12.0));
+  std::fill(grad.begin() + cuda::kPairTile, grad.end(), T(-12.0));
+  grad[0] = T(13.0);
   const T* one = memory.copy(std::vector<T>{T(1.0)});
   T* grad_h = memory.array<T>(1);
   T* grad_weight = memory.array<T>(1);
