@@ -23,7 +23,7 @@ LINKED = ("benchmarks", "csrc", "docs", "pyproject.toml", "README.md")
 
 # Which test file is about which source file.
 TEST_FILES = {
-    "gpn_ops/_keys.py": "tests/test_chunks.py",
+    "gpn_ops/keys.py": "tests/test_chunks.py",
     "gpn_ops/checks.py": "tests/test_chunks.py",
     "gpn_ops/chunks.py": "tests/test_chunks.py",
     "gpn_ops/distributed.py": "tests/test_distributed.py",
@@ -205,7 +205,7 @@ MUTANTS = [
     # ------------------------------------------------------------------------------- chunks and processes
     Mutant(
         "zeros-differ-in-chunks",
-        "gpn_ops/_keys.py",
+        "gpn_ops/keys.py",
         "torch.where(bits < 0, -magnitude, magnitude)",
         "torch.where(bits < 0, ~magnitude, magnitude)",
         "test_named_graphs",
@@ -302,7 +302,7 @@ MUTANTS = [
         "models/training.py",
         "        seed_everything(seed, fold)\n",
         "        seed_everything(seed)\n",
-        "test_the_same_seed_gives_the_same_bits",
+        "test_folds_and_seeds_begin_with_weights_of_their_own",
     ),
     Mutant(
         "patience-one-epoch-longer",
@@ -321,9 +321,8 @@ MUTANTS = [
     Mutant(
         "the-last-epoch-is-reported",
         "models/training.py",
-        "            self.best = {key: record[key] for key in keys if key in record}\n",
-        "            self.best = {key: record[key] for key in keys if key in record}\n"
-        "        self.best |= {key: record[key] for key in ('test', 'test_loss')}\n",
+        "if not self.best or math.isnan(self.best[what]) or sign * record[what] > sign * self.best[what]:",
+        "if True:",
         "test_the_epoch_that_is_reported",
     ),
     Mutant(
@@ -359,7 +358,7 @@ MUTANTS = [
         "models/training.py",
         'if state["digest"] != digest(self.config):',
         "if False:",
-        "test_other_settings_do_not_mix",
+        "test_a_checkpoint_of_no_use_is_set_aside",
     ),
     Mutant(
         "optimiser-forgotten",

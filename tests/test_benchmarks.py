@@ -526,6 +526,18 @@ def test_tables_name_who_is_faster_and_who_slower(common):
     assert report.better({"a": {"EdgePooling": 0.1}}) == "none"
 
 
+@pytest.mark.parametrize(("kind", "sizes"), [("cpu", [1_000, 10_000]), ("cuda", [1_000, 10_000, 100_000])])
+def test_what_the_profiler_cannot_hold_is_not_called_out_of_memory(common, monkeypatch, kind, sizes):
+    import memory
+    import methods
+
+    monkeypatch.setattr(common, "isolated", lambda measure, *arguments, **limits: 6_000_000)
+    monkeypatch.setattr(memory, "available", lambda: [methods.named("EdgePooling")])
+    options = {"quick": False, "largest": 100_000, "memory_limit": 1, "time_limit": 1.0, "device": kind}
+    results = memory.run(SimpleNamespace(**options, backward=False, threads=1), torch.device(kind))
+    assert [result["num_nodes"] for result in results] == sizes
+
+
 def test_the_readme_names_every_peer_and_those_that_are_better(common):
     import report
 
@@ -644,7 +656,7 @@ def test_only_a_change_of_code_makes_a_commit_dirty(common, tmp_path, monkeypatc
     git("init")
     git("add", ".")
     git("commit", "-m", "first")
-    monkeypatch.setattr(common, "RESULTS", result.parent)
+    monkeypatch.setattr("models.common.ROOT", tmp_path)
 
     def commit():
         return common.machine(CPU)["commit"]
