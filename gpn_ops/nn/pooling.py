@@ -67,7 +67,9 @@ class ParsePooling(torch.nn.Module):
     is, apart from the multiset function.
 
     It stands where ``TopKPooling`` stood: the same arguments, and the same order of results, with
-    :obj:`cluster` in place of :obj:`perm`. No tensor with a row of features per edge ever exists.
+    :obj:`cluster` in place of :obj:`perm`. No tensor with a row of features per edge exists, unless
+    :obj:`recompute` is off, or a child of the scorer was replaced, subclassed or has hooks: it is called
+    then, as any module is. Second derivatives need :obj:`recompute=False`; those of forward mode raise.
 
     Args:
         in_channels (int): Size of each node's features, which is also that of each cluster's.
