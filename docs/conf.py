@@ -6,7 +6,7 @@ project = "gpn_ops"
 author = "gpn_ops developers"
 version = release = gpn_ops.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx-mathjax-offline"]
 exclude_patterns = ["README.md"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3

@@ -79,6 +79,18 @@ def test_the_reference_has_everything_public():
     assert documented == expected
 
 
+def test_extras_that_are_named_exist():
+    page = (ROOT / "docs" / "installation.md").read_text()
+    extras = re.search(
+        r"^\[project.optional-dependencies\]$(.*?)^\[", (ROOT / "pyproject.toml").read_text(), re.M | re.S
+    )
+    known = re.findall(r"^([\w-]+) = ", extras[1], re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
+    assert named
+    assert set(named) <= set(known)
+
+
 def test_every_example_is_shown():
     page = (ROOT / "docs" / "examples.md").read_text()
     for path in (ROOT / "examples").glob("*.py"):
@@ -96,7 +108,7 @@ def test_pages_name_targets_that_exist_and_no_package_that_does_not():
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
-    for package in ("sphinx", "myst_parser", "furo"):
+    for package in ("sphinx", "myst_parser", "furo", "sphinx-mathjax-offline"):
         pytest.importorskip(package, reason="`make docs` installs what the site needs")
     done = subprocess.run(
         [
