@@ -37,10 +37,18 @@ def _is_plain(module: Module) -> bool:
     )
 
 
-def keeps_nothing(layer: Any) -> bool:
-    """Whether a layer may compute in tiles, which keep nothing for backward. Where it is not to recompute, it
-    still may without gradients; but then dropout must not draw in another way than with them."""
-    return layer.recompute or not (torch.is_grad_enabled() or (layer.training and layer.dropout > 0))
+# What a tensor may take that is kept for backward where that is left to us: it stays in the cache then.
+KEPT_BYTES = 2**20
+
+
+def keeps_nothing(layer: Any, num_rows: int) -> bool:
+    """Whether a layer of MLPs on so many rows computes in tiles, which keep nothing for backward."""
+    if not torch.is_grad_enabled():
+        return True
+    if layer.recompute == "auto":
+        # A compiled layer serves all sizes.
+        return torch.compiler.is_compiling() or num_rows * layer.in_channels * 4 > KEPT_BYTES
+    return bool(layer.recompute)
 
 
 def parameters_of(modules: Iterable[Any]) -> list[Tensor]:
