@@ -59,8 +59,8 @@ class DeepSets(torch.nn.Module):
         num_layers (int, optional): The number of Linear layers of each MLP. (default: :obj:`1`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
         recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for memory
-            in proportion to the number of layers. If :obj:`"auto"`, only where that is little (1 MiB a
-            tensor), and so is faster. Results are the same. (default: :obj:`True`)
+            in proportion to the number of layers. If :obj:`"auto"`, only where that is little (4 MiB an
+            MLP), and so is faster. Results are the same. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -102,17 +102,28 @@ class DeepSets(torch.nn.Module):
         Returns:
             torch.Tensor: The features of the clusters, :math:`[c, d]`.
         """
-        first, second = (*self.lins1, self.norm1), (*self.lins2, self.norm2)
         seeds = [draw_seed(x, self.dropout, self.training and self.num_layers > 1) for _ in range(2)]
-        if are_plain(first) and are_plain(second):
-            product = matmul_dtype(x, first[0].weight)
-            if keeps_nothing(self, x.size(0)):
-                sums = ops.residual_sum(
-                    x, cluster, num_clusters, parameters_of(first), product, self.dropout, seeds[0]
-                )
-                return ops.residual(sums, parameters_of(second), product, self.dropout, seeds[1])
-        rows = self._residual(x, self.lins1, self.norm1, seeds[0])
-        return self._residual(ops.reduce(rows, cluster, num_clusters), self.lins2, self.norm2, seeds[1])
+        first = self._tiled(x.size(0), x, (*self.lins1, self.norm1))
+        if first is None:
+            sums = ops.reduce(self._residual(x, self.lins1, self.norm1, seeds[0]), cluster, num_clusters)
+        else:
+            sums = ops.residual_sum(x, cluster, num_clusters, *first, self.dropout, seeds[0])
+        second = self._tiled(num_clusters, x, (*self.lins2, self.norm2))
+        if second is None:
+            return self._residual(sums, self.lins2, self.norm2, seeds[1])
+        return ops.residual(sums, *second, self.dropout, seeds[1])
+
+    def _tiled(
+        self, num_rows: int, x: Tensor, layers: tuple[torch.nn.Module, ...]
+    ) -> tuple[list[Tensor], torch.dtype] | None:
+        """Parameters and dtype of products for the operators on tiles; None if the children are called."""
+        if not are_plain(layers):
+            return None
+        parameters = parameters_of(layers)
+        product = matmul_dtype(x, parameters[0])
+        # What goes into the LayerNorm, and what comes out of every hidden layer.
+        kept_values = num_rows * self.in_channels * self.num_layers
+        return (parameters, product) if keeps_nothing(self.recompute, kept_values) else None
 
     def _residual(
         self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm, seed: Tensor | None

@@ -89,7 +89,7 @@ class ParsePooling(torch.nn.Module):
             :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
         recompute (bool or str, optional): If :obj:`False`, what the MLPs compute is kept for backward instead
             of being computed anew, in memory for several rows of features per node and edge. If
-            :obj:`"auto"`, only where these are few (1 MiB a tensor): the fastest in a model whose upper
+            :obj:`"auto"`, only where these are few (4 MiB an MLP): the fastest in a model whose upper
             levels are small. Results are the same. (default: :obj:`True`)
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
             training, so that dropout in the scorer makes them differ, as in the code of the paper. The

@@ -34,8 +34,8 @@ class EdgeScorer(torch.nn.Module):
         num_layers (int, optional): The number of Linear layers. (default: :obj:`2`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
         recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for several
-            rows of features per edge. If :obj:`"auto"`, only where that is little (1 MiB a tensor), and so is
-            faster. One layer needs neither. Results are the same. (default: :obj:`True`)
+            rows of features per edge. If :obj:`"auto"`, only where that is little (4 MiB), and so is faster.
+            One layer needs neither. Results are the same. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -101,7 +101,8 @@ class EdgeScorer(torch.nn.Module):
             if not self.norms:
                 wide = wide_dtype(h.dtype)
                 return ops.pair_dot(h.to(wide), weight.view(-1).to(wide), pairs) + bias.to(wide)
-            if keeps_nothing(self, pairs.size(1)):
+            # The rows themselves, and of every hidden layer what goes into its LayerNorm and what comes out.
+            if keeps_nothing(self.recompute, pairs.size(1) * self.in_channels * (1 + 2 * len(self.norms))):
                 hidden = [module for layer in zip(self.lins, self.norms, strict=False) for module in layer]
                 parameters = [*parameters_of(hidden), weight, bias]
                 return ops.edge_logits(h, pairs, parameters, product, self.dropout, seed)

@@ -136,7 +136,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (saved,) = ctx.saved_tensors
     if ctx.relu:  # What is positive was kept.
-        return torch.ops.aten.threshold_backward(grad, saved, 0) * scale_of_kept(ctx.p), None, None, None, None
+        grad = torch.ops.aten.threshold_backward(grad, saved, 0)
+        scale = scale_of_kept(ctx.p)
+        return grad * scale if torch.is_grad_enabled() else grad.mul_(scale), None, None, None, None
     return dropout(grad, saved, ctx.p, False, ctx.first), None, None, None, None
 
 

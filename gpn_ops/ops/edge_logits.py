@@ -33,8 +33,8 @@ def edge_logits(
         product (torch.dtype): What matrix products run in.
         dropout (float, optional): The probability with which a hidden value is dropped.
             (default: :obj:`0.0`)
-        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`x`. Without it nothing is dropped.
-            (default: :obj:`None`)
+        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`h`. Without it nothing is
+            dropped. (default: :obj:`None`)
 
     Returns:
         torch.Tensor: :math:`[u]`, float32 where :obj:`h` is in half precision. Differentiable once in

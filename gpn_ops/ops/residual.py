@@ -32,8 +32,8 @@ def residual(
         product (torch.dtype): What matrix products run in.
         dropout (float, optional): The probability with which a hidden value is dropped.
             (default: :obj:`0.0`)
-        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`x`. Without it nothing is dropped.
-            (default: :obj:`None`)
+        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`x`. Without it nothing is
+            dropped. (default: :obj:`None`)
 
     Returns:
         torch.Tensor: :math:`[n, d]`, differentiable once in :obj:`x` and the parameters.
