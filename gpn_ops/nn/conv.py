@@ -8,11 +8,11 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.nn.dense.linear import Linear
 
 from gpn_ops import ops
-from gpn_ops.checks import check_metadata, check_values
+from gpn_ops.checks import check_count, check_device, check_floating, check_shape, check_values
 from gpn_ops.ops.tiles import matmul_dtype, tiles, wide_dtype
 
 from ._children import is_untouched
-from ._inputs import plain
+from ._inputs import checked_edges
 
 # Smaller features are rather multiplied in one product.
 IN_PLACE_BYTES = 2**24
@@ -65,11 +65,17 @@ class Adjacency:
         normalize: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        edge_index = plain(edge_index)
-        check_metadata(edge_index, None, num_nodes)
+        edge_index = checked_edges(edge_index)
+        check_count("num_nodes", num_nodes)
         dtype = wide_dtype(dtype)
         row, col = edge_index.to(torch.int64)
-        weight = _weights(edge_weight, row, dtype)
+        if edge_weight is None:
+            weight = torch.ones(row.numel(), dtype=dtype, device=row.device)
+        else:
+            check_floating("edge_weight", edge_weight)
+            check_shape("edge_weight", edge_weight, ("num_edges", row.numel()))
+            check_device("edge_weight", edge_weight, "edge_index", edge_index)
+            weight = edge_weight.to(dtype)
         on_cpu = row.device.type == "cpu"
         if on_cpu and row.numel() > 0:
             lowest, highest = map(int, edge_index.aminmax())
@@ -103,10 +109,15 @@ class Adjacency:
         )
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        if x.dim() != 2 or x.size(0) != self.num_nodes:
-            raise ValueError(f"x: expected shape [{self.num_nodes}, channels], got {list(x.shape)}")
+        self.check(x)
         out: Tensor = _Product.apply(x, self.weight, self.diagonal, self)
         return out
+
+    def check(self, x: Tensor) -> None:
+        """Raises a RuntimeError for features that are not those of the nodes."""
+        check_floating("x", x)
+        check_shape("x", x, ("num_nodes", self.num_nodes), ("channels", None))
+        check_device("x", x, "edge_index", self.weight)
 
     def product(self, x: Tensor) -> Tensor:
         """The matrix times ``x``, without a gradient, as a new tensor of float32 or float64."""
@@ -183,21 +194,12 @@ class UndirectedGCNConv(GCNConv):
         elif edge_weight is not None:
             raise ValueError("edge_weight: expected None beside an Adjacency, which has weights of its own")
         if type(self.lin) is Linear and is_untouched(self.lin) and edge_index.row is None:
-            if x.dim() != 2 or x.size(0) != edge_index.num_nodes:
-                raise ValueError(f"x: expected shape [{edge_index.num_nodes}, channels], got {list(x.shape)}")
+            edge_index.check(x)
             product = matmul_dtype(x, self.lin.weight)
             out: Tensor = _Convolution.apply(x, self.lin.weight, self.bias, edge_index, product)
             return out
         out = edge_index @ self.lin(x)
         return out if self.bias is None else out + self.bias
-
-
-def _weights(edge_weight: Tensor | None, row: Tensor, dtype: torch.dtype) -> Tensor:
-    if edge_weight is None:
-        return torch.ones(row.numel(), dtype=dtype, device=row.device)
-    if edge_weight.shape != row.shape:
-        raise ValueError(f"edge_weight: expected shape [{row.numel()}], got {list(edge_weight.shape)}")
-    return edge_weight.to(dtype)
 
 
 def _check_undirected(row: Tensor, col: Tensor, edge_weight: Tensor | None, num_nodes: int) -> None:
@@ -248,7 +250,7 @@ class _Product(torch.autograd.Function):
         row, col = adjacency.row, adjacency.edges.col_indices()
         assert row is not None
         grad_weight = torch.empty_like(adjacency.weight)
-        for _, tile in tiles(row.numel(), x.size(1)):
+        for tile in tiles(row, 0, x.size(1), 1):
             ends = grad.index_select(0, row[tile]), x.index_select(0, col[tile])
             grad_weight[tile] = torch.linalg.vecdot(*(each.to(grad_weight.dtype) for each in ends))
         grad_diagonal = torch.linalg.vecdot(grad.to(grad_weight.dtype), x.to(grad_weight.dtype)).unsqueeze(1)
@@ -299,6 +301,6 @@ def _times(z: Tensor, weight: Tensor) -> Tensor:
     """z W^T; of the same size and large, a tile of rows at a time and in place."""
     if weight.size(0) != weight.size(1) or z.numel() * z.element_size() <= IN_PLACE_BYTES:
         return (z.to(weight.dtype) @ weight.t()).to(z.dtype)
-    for _, tile in tiles(*z.shape):
+    for tile in tiles(z, 0, z.size(1), 1):
         z[tile] = z[tile].to(weight.dtype) @ weight.t()
     return z

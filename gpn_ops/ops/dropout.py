@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check, check_count, check_device, check_dtype, check_floating, sum_dtype
+from ..checks import check, check_contiguous, check_count, check_device, check_dtype, check_floating, sum_dtype
 from . import derivatives
 from .plain import plain_form
 
@@ -113,8 +113,7 @@ def plain_dropout_(x: Tensor, seed: Tensor, p: float, relu: bool = False, first:
 
 def _check_in_place(x: Tensor, seed: Tensor, p: float, first: int) -> None:
     check_dropout(x, seed, p, first)
-    if not x.is_contiguous():
-        raise RuntimeError("x: expected a contiguous tensor, which is written in place")
+    check_contiguous("x", x)
 
 
 @torch.library.register_fake("gpn::dropout")
