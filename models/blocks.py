@@ -21,8 +21,8 @@ class MLP(nn.Sequential):
         num_layers: The number of Linear layers.
         dropout: Dropout probability after every ReLU.
         act_last: Whether LayerNorm, ReLU and dropout also follow the last layer, if there is more than one.
-        recompute: Whether backward computes the layers anew from the input: True, False, or "auto", where there
-            are many rows.
+        recompute: Whether backward computes the layers anew from the input: True, False, or "auto", where
+            there are many rows.
     """
 
     def __init__(

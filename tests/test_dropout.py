@@ -51,8 +51,7 @@ def test_tiles_and_threads_give_the_same_bits(device, tile):
     x = values(40_000, device=device).nan_to_num()
     whole = ops.dropout(x, seed(device=device), 0.4, True, 5)
     parts = [
-        ops.dropout(x[k : k + tile], seed(device=device), 0.4, True, 5 + k)
-        for k in range(0, 4 * tile, tile)
+        ops.dropout(x[k : k + tile], seed(device=device), 0.4, True, 5 + k) for k in range(0, 4 * tile, tile)
     ]
     assert torch.equal(torch.cat(parts), whole[: 4 * tile])
     threads = torch.get_num_threads()

@@ -207,7 +207,8 @@ def csr():
 
 
 def edge_index_by_column():
-    return EdgeIndex(LARGE.flip(0).contiguous(), sparse_size=(NODES, NODES), sort_order="col", is_undirected=True)
+    edges = LARGE.flip(0).contiguous()
+    return EdgeIndex(edges, sparse_size=(NODES, NODES), sort_order="col", is_undirected=True)
 
 
 LEAN = {

@@ -30,8 +30,8 @@ template <class Device>
 void drop(const Tensor& x, const Tensor& seed, double p, bool relu, int64_t first, const Tensor& out) {
   const Device device(x);
   GPN_DISPATCH(x, "gpn::dropout", [&] {
-    dropout_kernel(device.run, dropout_of<Sum<scalar_t>>(p, relu), seed.const_data_ptr<int64_t>(), first, x.numel(),
-                   x.const_data_ptr<scalar_t>(), out.mutable_data_ptr<scalar_t>());
+    dropout_kernel(device.run, dropout_of<Sum<scalar_t>>(p, relu), seed.const_data_ptr<int64_t>(), first,
+                   x.numel(), x.const_data_ptr<scalar_t>(), out.mutable_data_ptr<scalar_t>());
   });
 }
 

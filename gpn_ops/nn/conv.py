@@ -214,8 +214,8 @@ def _check_undirected(row: Tensor, col: Tensor, edge_weight: Tensor | None, num_
 
     if not torch.equal(fingerprint(row, col), fingerprint(col, row)):
         raise RuntimeError(
-            "edge_index: expected an undirected graph, with both directions of every edge, got an edge without "
-            "its reverse (torch_geometric.utils.to_undirected adds it)"
+            "edge_index: expected an undirected graph, with both directions of every edge, got an edge "
+            "without its reverse (torch_geometric.utils.to_undirected adds it)"
         )
     if edge_weight is not None:
         weight = edge_weight.detach().to(torch.float64)

@@ -5,7 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check, check_contiguous, check_count, check_device, check_dtype, check_floating, sum_dtype
+from ..checks import (
+    check,
+    check_contiguous,
+    check_count,
+    check_device,
+    check_dtype,
+    check_floating,
+    sum_dtype,
+)
 from . import derivatives
 from .plain import plain_form
 

@@ -191,7 +191,12 @@ def test_a_block_or_mlp_that_recomputes_is_the_same_and_keeps_its_input_only(con
         for block in (kept, anew):
             torch.manual_seed(1)
             saved = []
-            with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+
+            def pack(tensor, saved=saved):
+                saved.append(tensor)
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
                 out = block(*arguments)
             grads = torch.autograd.grad(out.sin().sum(), [x, *block.parameters()])
             found.append([out, *grads])
