@@ -14,7 +14,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "GPN, recompute=false": ("gpn", {"recompute": False}),
     **{name: (model, {}) for model, name in configs.NAMES.items() if model != "gpn"},
 }
-SHARES = (0.25, 0.5, 1, 2, 4)  # of the preset's batch size
+SHARES = (0.25, 0.5, 1, 2)  # of the preset's batch size
 NOTES = """\
 Dropout keeps no mask in any of these models, the baselines included. GPN computes anew what its MLPs give
 where that is much (`recompute=auto`), and its convolutions keep nothing but their input; those of the
@@ -131,7 +131,8 @@ def to_accuracy(dataset: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def run_all(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+def run_all(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
+    """All results so far, after every data set."""
     limits = common.limits(options) | {"seconds": options.time_limit}
     datasets = options.datasets.split(",")
     wanted = options.models.split(",") if options.models else list(configs.NAMES)
@@ -184,7 +185,7 @@ def run_all(options: argparse.Namespace, device: torch.device) -> dict[str, Any]
                     for what, found in seconds[dataset].items()
                 }
         accuracy[dataset] = to_accuracy(preset.dataset)
-    return {"results": results, "seconds": seconds, "accuracy": accuracy}
+        yield {"results": results, "seconds": seconds, "accuracy": accuracy}
 
 
 def highlights(content: dict[str, Any]) -> list[list[str]]:
@@ -292,8 +293,9 @@ def main() -> None:
     options = parser.parse_args()
     device = common.prepare(options)
     path = options.output / f"training_{device.type}.json"
-    measured = run_all(options, device)
-    content = common.save(path, device, limits=common.stated_limits(options), **measured)
+    content: dict[str, Any] = {}
+    for measured in run_all(options, device):
+        content = common.save(path, device, limits=common.stated_limits(options), **measured)
     print("\n" + report(content))
     common.save_plots(path, plots(content))
 
