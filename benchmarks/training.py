@@ -12,6 +12,7 @@ anything is measured, the loss and all gradients of a step must be finite.
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -79,7 +80,7 @@ def validate(run: Run, batch: data.Batch) -> None:
     """A step has a finite loss and finite gradients, and changes every weight that has one."""
     run.model.train()
     loss, _ = run.step(batch, 0, batch.num_graphs)
-    assert loss == loss and abs(loss) != float("inf"), f"the loss is {loss}"
+    assert math.isfinite(loss), f"the loss is {loss}"
     for name, parameter in run.model.named_parameters():
         assert parameter.grad is None or bool(parameter.grad.isfinite().all()), f"gradient of {name}"
 
@@ -252,8 +253,8 @@ def report(content: dict[str, Any]) -> str:
     if rows:
         header = ["data set", "model", "runs", "accuracy", "epochs to it", "seconds to it"]
         parts += [
-            "From the committed runs, which are of earlier commits and were timed when they were made: epochs "
-            "and seconds until the epoch whose accuracy is reported.",
+            "From the committed runs, which are of earlier commits and were timed when they were made: "
+            "epochs and seconds until the epoch whose accuracy is reported.",
             common.table(header, rows),
         ]
     return "\n\n".join(parts)
