@@ -171,9 +171,7 @@ class UndirectedGCNConv(GCNConv):
             in_channels, out_channels, add_self_loops=add_self_loops, normalize=normalize, bias=bias
         )
 
-    def forward(
-        self, x: Tensor, edge_index: Tensor | Adjacency, edge_weight: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor | Adjacency, edge_weight: Tensor | None = None) -> Tensor:
         r"""Forward pass.
 
         Args:
