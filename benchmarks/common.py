@@ -491,7 +491,8 @@ def comparison(
     return table(["method", *properties, *(f"n = {size:,}" for size in sizes), "grows as n^"], rows)
 
 
-OURS, NOT_PEERS = "ParsePooling", ("ParsePooling", "GCN + ParsePooling")
+OURS = "ParsePooling"
+NOT_PEERS = (OURS, "GCN + ParsePooling", "UndirectedGCN + ParsePooling", "UndirectedGCN + TopKPooling")
 
 
 def at_size(results: Iterable[dict[str, Any]], what: str, size: int) -> tuple[Any, dict[str, Any]]:

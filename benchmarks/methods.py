@@ -18,21 +18,21 @@ from torch_geometric.nn.aggr import GraphMultisetTransformer
 from torch_geometric.utils import to_dense_adj, to_dense_batch
 
 from gpn_ops import reference
-from gpn_ops.nn import ParsePooling
+from gpn_ops.nn import ParsePooling, UndirectedGCNConv
 from models.baselines import DensePool
 
 Call = Callable[[Tensor, Tensor, Tensor], Any]
 
 
 class WithNetwork(torch.nn.Module):
-    """A convolution whose output the edges are scored on and that is pooled, as in the paper."""
+    """A convolution whose output is pooled, as in a user's model."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, conv: torch.nn.Module, pool: torch.nn.Module) -> None:
         super().__init__()
-        self.conv, self.pool = GCNConv(channels, channels), ParsePooling(channels)
+        self.conv, self.pool = conv, pool
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
-        return self.pool(self.conv(x, edge_index).relu(), edge_index, batch=batch)
+        return self.pool(self.conv(x, edge_index).relu_(), edge_index, batch=batch)
 
 
 class LiteralAlgorithm(torch.nn.Module):
@@ -138,7 +138,27 @@ class Method:
 
 METHODS = [
     Method("ParsePooling", lambda c, n: InPyGManner(ParsePooling(c)), True, True, False),
-    Method("GCN + ParsePooling", lambda c, n: WithNetwork(c), True, True, False),
+    Method(
+        "UndirectedGCN + ParsePooling",
+        lambda c, n: WithNetwork(UndirectedGCNConv(c, c), ParsePooling(c)),
+        True,
+        True,
+        False,
+    ),
+    Method(
+        "UndirectedGCN + TopKPooling",
+        lambda c, n: WithNetwork(UndirectedGCNConv(c, c), TopKPooling(c)),
+        False,
+        False,
+        False,
+    ),
+    Method(
+        "GCN + ParsePooling",
+        lambda c, n: WithNetwork(GCNConv(c, c), ParsePooling(c)),
+        True,
+        True,
+        False,
+    ),
     Method("Algorithm 1", lambda c, n: LiteralAlgorithm(c), True, True, False, largest=20_000),
     Method("EdgePooling", lambda c, n: InPyGManner(EdgePooling(c)), True, False, False, profiled=10_000),
     Method("ClusterPooling", lambda c, n: InPyGManner(ClusterPooling(c)), True, True, False),

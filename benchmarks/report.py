@@ -21,6 +21,7 @@ import memory
 import parse
 import speed
 import traffic
+import training
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -48,6 +49,7 @@ SECTIONS = [
     Section("layer_hubs", "The layer on a real graph with hubs", "layer.py --hubs", layer, ""),
     Section("memory_forward", "Memory, forward", "memory.py", memory, memory.NOTES),
     Section("memory_backward", "Memory, forward and backward", "memory.py --backward", memory, ""),
+    Section("training", "Whole models", "training.py --processor-time", training, training.NOTES),
     Section("epoch", "A training epoch", "epoch.py --threads 1", epoch, epoch.NOTES),
     Section("speed_forward", "Time, forward", "speed.py", speed, speed.NOTES),
     Section("speed_backward", "Time, forward and backward", "speed.py --backward", speed, ""),

@@ -118,8 +118,8 @@ MUTANTS = [
     Mutant(
         "rows-rounded-before-the-sum",
         "gpn_ops/ops/residual.py",
-        "accumulate_(sums, block.forward(x[tile], number), cluster[tile])",
-        "accumulate_(sums, block.forward(x[tile], number).to(x.dtype).to(sums.dtype), cluster[tile])",
+        "accumulate_(sums, block.forward(x[tile], tile.start), cluster[tile])",
+        "accumulate_(sums, block.forward(x[tile], tile.start).to(x.dtype).to(sums.dtype), cluster[tile])",
         "test_rows_in_half_precision_are_rounded_after_the_sum",
         quick=True,
     ),

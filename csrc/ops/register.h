@@ -4,6 +4,7 @@
 #include "coarsen.h"
 #include "components.h"
 #include "dominant.h"
+#include "dropout.h"
 #include "lift.h"
 #include "mask.h"
 #include "pair_dot.h"
@@ -26,6 +27,8 @@
   m.impl("accumulate_", TORCH_BOX(&gpn::accumulate_<Device>));                 \
   m.impl("cluster_sizes", TORCH_BOX(&gpn::cluster_sizes<Device>));             \
   m.impl("lift", TORCH_BOX(&gpn::lift<Device>));                               \
+  m.impl("dropout", TORCH_BOX(&gpn::dropout<Device>));                         \
+  m.impl("dropout_", TORCH_BOX(&gpn::dropout_<Device>));                       \
   m.impl("pair_dot", TORCH_BOX(&gpn::pair_dot<Device>));                       \
   m.impl("pair_dot_backward", TORCH_BOX(&gpn::pair_dot_backward<Device>));     \
   m.impl("pair_product", TORCH_BOX(&gpn::pair_product<Device>));               \

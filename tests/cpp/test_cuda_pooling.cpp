@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cuda/coarsen.cuh"
+#include "cuda/dropout.cuh"
 #include "cuda/lift.cuh"
 #include "cuda/mask.cuh"
 #include "cuda/pair_product.cuh"
@@ -356,6 +357,23 @@ void test_pairs(Random& random) {
   CHECK(record.assertions.empty());
 }
 
+template <class T>
+void test_dropout(Random& random) {
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  const int64_t count = random.below(1500), first = random.of<int64_t>({0, 1, 6, (int64_t(1) << 48) + 3});
+  const bool relu = random.below(2);
+  const int64_t seed = int64_t(random()), dropped = random.of<int64_t>({0, 20000, 1 << 16});
+  const std::vector<T> x = tied_values<T>(random, count);
+  const std::vector<T> expected =
+      plain_dropout(x, uint64_t(seed), uint64_t(first), dropped, Sum<T>(1.44), relu);
+  const Dropout<Sum<T>> dropout{int32_t(dropped), Sum<T>(1.44), relu};
+  T* out = memory.copy(x);
+  cuda::dropout_kernel(launch, dropout, memory.copy(std::vector<int64_t>{seed}), first, count,
+                       static_cast<const T*>(out), out);
+  CHECK(same_bits(out, expected));
+}
+
 // Sums of a tile that half precision could not hold; that of all tiles it can.
 template <class T>
 void test_half_tiles() {
@@ -403,6 +421,7 @@ void test_one(Random& random) {
   test_segments<Index, T>(random);
   test_mask<Index, T>(random);
   test_pairs<Index, T>(random);
+  test_dropout<T>(random);
 }
 
 }  // namespace

@@ -515,6 +515,29 @@ def test_settings_of_later_do_not_rename_earlier_runs():
     assert digest(configs.load("NCI1")) == "635b9dd5fe4c"
 
 
+def test_settings_that_change_no_results_leave_the_digest():
+    for key, value in configs.NEUTRAL.items():
+        assert key not in configs.ADDED
+        for other in (True, False, "auto"):
+            config = configs.load("NCI1", **{key: other})
+            assert digest(config) == digest(configs.load("NCI1", **{key: value}))
+            assert not train.changed(config)
+
+
+COMMITTED = sorted((Path(training.__file__).parent / "results").rglob("runs.jsonl"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.parent.name}-{path.parent.name}")
+def test_digests_of_committed_runs(path):
+    """What the runs of this repository were made with is still what their settings are called."""
+    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    assert runs
+    for run in runs:
+        if "digest" in run:  # Reconstructions have none.
+            config = configs.load(run["dataset"], **{**run["changed"], "model": run["model"]})
+            assert run["digest"] == digest(config)
+
+
 def test_weights_are_complete_though_they_were_not_kept_from_the_start(graphs, tmp_path, monkeypatch):
     config = small(RINGS, max_epochs=3)
     scripted(monkeypatch, [1, 2, 3])
