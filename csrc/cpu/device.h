@@ -48,6 +48,8 @@ struct Device {
     use_large_pages(tensor.mutable_data_ptr(), tensor.numel() * int64_t(tensor.element_size()));
     return tensor;
   }
+
+  [[noreturn]] static void throw_out_of_memory(const std::string& text) { throw std::runtime_error(text); }
 };
 
 }  // namespace gpn::cpu

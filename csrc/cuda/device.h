@@ -6,6 +6,7 @@
 
 #include "../ops/host.h"
 #include "launch.cuh"
+#include "out_of_memory.h"
 
 namespace gpn::cuda {
 
@@ -23,6 +24,8 @@ class Device {
   static Tensor new_tensor(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
     return new_empty(like, shape, type);
   }
+
+  [[noreturn]] static void throw_out_of_memory(const std::string& text) { cuda::throw_out_of_memory(text); }
 
  private:
   torch::stable::accelerator::DeviceGuard guard_;

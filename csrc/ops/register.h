@@ -5,6 +5,7 @@
 #include "components.h"
 #include "dominant.h"
 #include "dropout.h"
+#include "errors_of_torch.h"
 #include "lift.h"
 #include "mask.h"
 #include "pair_dot.h"
@@ -13,23 +14,25 @@
 #include "reduce.h"
 #include "undirected.h"
 
-#define GPN_IMPLEMENT_OPERATORS(m, Device)                                     \
-  m.impl("parse", TORCH_BOX(&gpn::parse<Device>));                             \
-  m.impl("dominant", TORCH_BOX(&gpn::dominant<Device>));                       \
-  m.impl("_dominant", TORCH_BOX(&gpn::dominant_form<Device>));                 \
-  m.impl("components", TORCH_BOX(&gpn::components<Device>));                   \
-  m.impl("coarsen", TORCH_BOX(&gpn::coarsen<Device>));                         \
-  m.impl("undirected", TORCH_BOX(&gpn::undirected<Device>));                   \
-  m.impl("mask", TORCH_BOX(&gpn::mask<Device>));                               \
-  m.impl("mask_backward", TORCH_BOX(&gpn::mask_backward<Device>));             \
-  m.impl("reduce", TORCH_BOX(&gpn::reduce<Device>));                           \
-  m.impl("reduce_max_backward", TORCH_BOX(&gpn::reduce_max_backward<Device>)); \
-  m.impl("accumulate_", TORCH_BOX(&gpn::accumulate_<Device>));                 \
-  m.impl("cluster_sizes", TORCH_BOX(&gpn::cluster_sizes<Device>));             \
-  m.impl("lift", TORCH_BOX(&gpn::lift<Device>));                               \
-  m.impl("dropout", TORCH_BOX(&gpn::dropout<Device>));                         \
-  m.impl("dropout_", TORCH_BOX(&gpn::dropout_<Device>));                       \
-  m.impl("pair_dot", TORCH_BOX(&gpn::pair_dot<Device>));                       \
-  m.impl("pair_dot_backward", TORCH_BOX(&gpn::pair_dot_backward<Device>));     \
-  m.impl("pair_product", TORCH_BOX(&gpn::pair_product<Device>));               \
-  m.impl("pair_product_backward_", TORCH_BOX(&gpn::pair_product_backward_<Device>));
+#define GPN_BOX(Device, kernel) TORCH_BOX((&gpn::Telling<Device, &gpn::kernel<Device>>::call))
+
+#define GPN_IMPLEMENT_OPERATORS(m, Device)                             \
+  m.impl("parse", GPN_BOX(Device, parse));                             \
+  m.impl("dominant", GPN_BOX(Device, dominant));                       \
+  m.impl("_dominant", GPN_BOX(Device, dominant_form));                 \
+  m.impl("components", GPN_BOX(Device, components));                   \
+  m.impl("coarsen", GPN_BOX(Device, coarsen));                         \
+  m.impl("undirected", GPN_BOX(Device, undirected));                   \
+  m.impl("mask", GPN_BOX(Device, mask));                               \
+  m.impl("mask_backward", GPN_BOX(Device, mask_backward));             \
+  m.impl("reduce", GPN_BOX(Device, reduce));                           \
+  m.impl("reduce_max_backward", GPN_BOX(Device, reduce_max_backward)); \
+  m.impl("accumulate_", GPN_BOX(Device, accumulate_));                 \
+  m.impl("cluster_sizes", GPN_BOX(Device, cluster_sizes));             \
+  m.impl("lift", GPN_BOX(Device, lift));                               \
+  m.impl("dropout", GPN_BOX(Device, dropout));                         \
+  m.impl("dropout_", GPN_BOX(Device, dropout_));                       \
+  m.impl("pair_dot", GPN_BOX(Device, pair_dot));                       \
+  m.impl("pair_dot_backward", GPN_BOX(Device, pair_dot_backward));     \
+  m.impl("pair_product", GPN_BOX(Device, pair_product));               \
+  m.impl("pair_product_backward_", GPN_BOX(Device, pair_product_backward_));

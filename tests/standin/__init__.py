@@ -137,6 +137,7 @@ def _module() -> types.ModuleType:
         "clear": library.standin_clear,
         "schedule": lambda policy, seed: library.standin_schedule(policy, ctypes.c_uint64(seed)),
         "read_on_host": lambda tensor: library.standin_read_on_host(ctypes.c_void_p(tensor.data_ptr())),
+        "read_on_device": lambda tensor: library.standin_read_on_device(ctypes.c_void_p(tensor.data_ptr())),
     }
     module.__dict__.update(functions)
     module.device = lambda device: accelerator.device_index(index_of(device))

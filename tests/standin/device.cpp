@@ -534,4 +534,8 @@ EXPORT void standin_schedule(int policy, uint64_t seed) {
   emulation::settings.policy = emulation::Policy(policy);
   emulation::settings.seed = seed;
 }
+EXPORT int standin_read_on_device(const void* pointer) {
+  const emulation::OnDevice on_device;
+  return *static_cast<const volatile char*>(pointer);
+}
 EXPORT int standin_read_on_host(const void* pointer) { return *static_cast<const volatile char*>(pointer); }
