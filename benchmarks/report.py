@@ -118,6 +118,8 @@ def page() -> str:
         "Written by `python benchmarks/report.py` from the results in `benchmarks/results`; each section "
         f"names the command that made its figures. {devices}",
     ]
+    if any(each.content["machine"].get("clock") == common.PROCESSOR for each in measured):
+        parts.append(OTHER_WORK)
     for section, device, path, content in measured:
         parts += [
             f"## {section.title}" + ("" if device == "cpu" else f" ({device.upper()})"),
@@ -190,6 +192,12 @@ def readme() -> str:
     before, rest = README.read_text().split(START)
     _, after = rest.split(END)
     return before + START + "\n" + "\n\n".join(text) + "\n" + END + after
+
+
+OTHER_WORK = """\
+Sections that say "processor time" were measured on one thread while the machine had other work: the methods
+took turns, and the time is that of the process alone. Their ratios mean more than their milliseconds, which
+other processes lengthen through the caches and the memory that all share."""
 
 
 WHY = """\
