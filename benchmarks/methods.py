@@ -10,23 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import common  # noqa: F401 (which finds models)
 import torch
 from torch import Tensor
-from torch_geometric.nn import (
-    ASAPooling,
-    ClusterPooling,
-    EdgePooling,
-    GCNConv,
-    SAGPooling,
-    TopKPooling,
-    dense_diff_pool,
-    dense_mincut_pool,
-)
+from torch_geometric.nn import ASAPooling, ClusterPooling, EdgePooling, GCNConv, SAGPooling, TopKPooling
 from torch_geometric.nn.aggr import GraphMultisetTransformer
 from torch_geometric.utils import to_dense_adj, to_dense_batch
 
 from gpn_ops import reference
 from gpn_ops.nn import ParsePooling
+from models.baselines import DensePool
 
 Call = Callable[[Tensor, Tensor, Tensor], Any]
 
@@ -64,13 +57,13 @@ class LiteralAlgorithm(torch.nn.Module):
 class DensePooling(torch.nn.Module):
     """MinCutPool and DiffPool: half as many clusters as a graph has nodes, a dense adjacency matrix."""
 
-    def __init__(self, channels: int, num_nodes: int, pool: Callable[..., Any]) -> None:
+    def __init__(self, channels: int, num_nodes: int, pool: str) -> None:
         super().__init__()
-        self.pool, self.assign = pool, torch.nn.Linear(channels, num_nodes // 2)
+        self.pool = DensePool(pool, channels, num_nodes // 2, torch.nn.Linear(channels, num_nodes // 2))
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
         dense, mask = to_dense_batch(x, batch)
-        return self.pool(dense, to_dense_adj(edge_index, batch), self.assign(dense), mask)
+        return self.pool(dense, to_dense_adj(edge_index, batch), mask)
 
 
 class Multiset(torch.nn.Module):
@@ -152,8 +145,8 @@ METHODS = [
     Method("TopKPooling", lambda c, n: InPyGManner(TopKPooling(c)), False, False, False),
     Method("SAGPooling", lambda c, n: InPyGManner(SAGPooling(c)), False, False, False),
     Method("ASAPooling", lambda c, n: InPyGManner(ASAPooling(c)), False, False, False),
-    Method("MinCutPool", lambda c, n: DensePooling(c, n, dense_mincut_pool), True, False, True),
-    Method("DiffPool", lambda c, n: DensePooling(c, n, dense_diff_pool), True, False, True),
+    Method("MinCutPool", lambda c, n: DensePooling(c, n, "mincut"), True, False, True),
+    Method("DiffPool", lambda c, n: DensePooling(c, n, "diffpool"), True, False, True),
     Method("GMT", lambda c, n: Multiset(c), True, False, True),
     Method(
         "tgp EdgeContraction",

@@ -171,6 +171,8 @@ class DensePool(nn.Module):
         channels: Size of each node's features.
         num_clusters: The number of clusters.
         assign: What gives the assignment in place of these, called as ``assign(x)``.
+
+    MinCut's loss divides by the weight of all edges: a graph that has none needs :func:`with_self_loops`.
     """
 
     def __init__(self, pool: str, channels: int, num_clusters: int, assign: nn.Module | None = None) -> None:
@@ -182,16 +184,17 @@ class DensePool(nn.Module):
         self.assign = assign
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor | None = None) -> DensePooled:
-        if self.pool == "mincut":
-            edgeless = adj.sum(dim=(1, 2), keepdim=True) == 0
-            if bool(edgeless.any()):
-                # The loss divides by the weight of all edges: a graph that has none gets self-loops.
-                adj = adj + edgeless * torch.eye(adj.size(1), dtype=adj.dtype, device=adj.device)
         by_graph = isinstance(self.assign, DenseGCNConv)
         logits = self.assign(x, adj, mask) if by_graph else self.assign(x)
         function = {"mincut": dense_mincut_pool, "diffpool": dense_diff_pool}[self.pool]
         x, adj, first_loss, second_loss = function(x, adj, logits, mask)
         return DensePooled(x, adj, logits, first_loss + second_loss)
+
+
+def with_self_loops(adj: Tensor) -> Tensor:
+    """Self-loops for the graphs that have no edges."""
+    edgeless = (adj.sum(dim=(1, 2), keepdim=True) == 0).to(adj.dtype)
+    return adj + edgeless * torch.eye(adj.size(1), dtype=adj.dtype, device=adj.device)
 
 
 def clusters(max_nodes: int, ratio: float, num_levels: int) -> list[int]:
@@ -219,7 +222,7 @@ class DenseLevels(nn.Module):
         out, extra_loss = x.new_zeros(x.size(0), x.size(2)), x.new_zeros(())
         for conv, pool in zip(self.convs, self.pools, strict=True):
             x = self.dropout(conv(x, adj, mask).relu())
-            x, adj, _, loss = pool(x, adj, mask)
+            x, adj, _, loss = pool(x, with_self_loops(adj) if pool.pool == "mincut" else adj, mask)
             mask = None
             out, extra_loss = out + x.mean(dim=1), extra_loss + loss
         return out, extra_loss

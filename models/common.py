@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from . import files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +39,31 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def device_named(text: str) -> torch.device:
+    """What ``--device`` names: the CPU, or the accelerator that torch sees.
+
+    Raises:
+        ValueError: if there is no such device.
+    """
+    try:
+        device = torch.device(text)
+    except RuntimeError:
+        raise ValueError(f"--device: expected cpu, cuda or cuda:<number>, got {text!r}") from None
+    if device.type != "cpu":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        if accelerator is None or accelerator.type != device.type:
+            raise ValueError(f"--device {device.type}: this torch sees no {device.type.upper()} device")
+        count = torch.accelerator.device_count()
+        if device.index is not None and device.index >= count:
+            raise ValueError(f"--device: expected a number below {count}, of which there are, got {text!r}")
+    return device
+
+
+def device_name(device: torch.device) -> str:
+    """The card's name, for records."""
+    return "cpu" if device.type == "cpu" else torch.get_device_module(device).get_device_name(device)
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
@@ -46,7 +73,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def commit() -> str | None:
-    """The checkout's commit, with a plus sign where files differ from it; none if it is no checkout."""
+    """The checkout's commit, marked as dirty where files differ from it; none if it is no checkout."""
 
     def git(*arguments: str) -> str:
         # Without locks: to ask must not write the index, which a kill or a full disk would leave locked.
@@ -55,7 +82,7 @@ def commit() -> str | None:
 
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *_WRITTEN)
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

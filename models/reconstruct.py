@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from . import files, jsonl
 from .autoencoder import POOLS, AutoEncoder
-from .common import attempt, numbers, positive, table
+from .common import attempt, device_named, numbers, positive, table
 from .config import NAMES
 from .jsonl import NUMBER
 
@@ -259,7 +259,7 @@ def parser() -> argparse.ArgumentParser:
         "(default: %(default)s)",
     )
     add("--output", type=Path, default=Path("results/reconstruct"), help="folder (default: %(default)s)")
-    add("--device", choices=["cpu", "cuda"], default="cpu", help="(default: %(default)s)")
+    add("--device", default="cpu", help="cpu, cuda or cuda:<number> (default: %(default)s)")
     add("--threads", type=positive, default=1, help="CPU threads (default: %(default)s)")
     return command
 
@@ -274,8 +274,10 @@ def _methods(text: str) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     given = parser().parse_args(arguments)
-    if given.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("--device cuda: torch finds no CUDA device on this machine. Run with --device cpu.")
+    try:
+        device = device_named(given.device)
+    except ValueError as error:
+        sys.exit(str(error))
     torch.set_num_threads(given.threads)
     # PyG's ASAPooling makes sparse tensors of a kind that torch warns about.
     warnings.filterwarnings("ignore", "Sparse", UserWarning)
@@ -283,7 +285,7 @@ def main(arguments: list[str] | None = None) -> None:
         graph = GRAPHS[given.graph](NODES[given.graph] if given.nodes is None else given.nodes)
     except ValueError as error:
         sys.exit(f"--{error}")
-    graph = Graph(*(tensor.to(given.device) for tensor in graph))
+    graph = Graph(*(tensor.to(device) for tensor in graph))
     if code := attempt(lambda: _reconstruct(graph, given)):
         sys.exit(code)
 

@@ -45,7 +45,7 @@ import torch.distributed as dist
 
 from . import config as configs
 from . import data, files, jsonl
-from .common import attempt, commit, fail, numbers, positive
+from .common import attempt, commit, device_name, device_named, fail, numbers, positive
 from .training import Place, Run, digest, prepare, world
 
 # What a run comes to: the same again, where the same bits come out.
@@ -235,9 +235,7 @@ def _trained(
             "torch": torch.__version__,
             "threads": options.threads,
             "processes": run.world,
-            "device": str(place.device)
-            if place.device.type == "cpu"
-            else torch.cuda.get_device_name(place.device),
+            "device": device_name(place.device),
         }
         _add(record, place, config)
     run.remove_checkpoint()
@@ -283,19 +281,16 @@ def main(arguments: list[str] | None = None) -> int:
 
     together = int(os.environ.get("WORLD_SIZE", "1"))
     try:
-        device = torch.device(options.device)
-    except RuntimeError:
-        return fail(f"--device: expected cpu, cuda or cuda:<number>, got {options.device!r}", 2)
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            return fail("--device cuda: this torch sees no CUDA device", 2)
-        if together > 1:
-            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-            torch.cuda.set_device(device)
+        device = device_named(options.device)
+    except ValueError as error:
+        return fail(error, 2)
     if together > 1:
         if options.jobs != 1:
             return fail("--jobs: expected 1 under torchrun", 2)
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        if device.type != "cpu":
+            device = torch.device(device.type, int(os.environ["LOCAL_RANK"]))
+            torch.accelerator.set_device_index(device.index)
+        dist.init_process_group(dist.get_default_backend_for_device(device))
     if options.threads is None:
         processes = options.jobs * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         options.threads = max(len(os.sched_getaffinity(0)) // processes, 1)

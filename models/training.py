@@ -174,8 +174,8 @@ def prepare(device: torch.device, threads: int) -> None:
     """Reproducible bits, for a given number of threads."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    # Some CUDA operators have no deterministic form: there it is a warning.
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    # Some operators of accelerators have no deterministic form: there it is a warning.
+    torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
     torch.utils.deterministic.fill_uninitialized_memory = False
     warnings.filterwarnings("ignore", message="Sparse")
 

@@ -23,13 +23,19 @@ LINKED = ("benchmarks", "csrc", "docs", "pyproject.toml", "README.md")
 
 # Which test file is about which source file.
 TEST_FILES = {
-    "gpn_ops/_keys.py": "tests/test_chunks.py",
+    "gpn_ops/keys.py": "tests/test_chunks.py",
     "gpn_ops/checks.py": "tests/test_chunks.py",
     "gpn_ops/chunks.py": "tests/test_chunks.py",
     "gpn_ops/distributed.py": "tests/test_distributed.py",
+    "gpn_ops/nn/_children.py": "tests/test_nn_scorer.py",
+    "gpn_ops/nn/connect.py": "tests/test_nn_pooling.py",
     "gpn_ops/nn/hierarchy.py": "tests/test_nn_hierarchy.py",
+    "gpn_ops/nn/pooling.py": "tests/test_nn_pooling.py",
+    "gpn_ops/nn/select.py": "tests/test_nn_pooling.py",
     "gpn_ops/ops/residual.py": "tests/test_nn_multiset.py",
     "gpn_ops/ops/coarsen.py": "tests/test_coarsen.py",
+    "gpn_ops/ops/derivatives.py": "tests/test_reduce.py",
+    "gpn_ops/ops/edge_logits.py": "tests/test_nn_scorer.py",
     "gpn_ops/ops/lift.py": "tests/test_reduce.py",
     "gpn_ops/ops/mask.py": "tests/test_mask.py",
     "gpn_ops/ops/reduce.py": "tests/test_reduce.py",
@@ -77,7 +83,7 @@ MUTANTS = [
         "gpn_ops/ops/reduce.py",
         "        grad = grad / sizes.view(-1, *[1] * (grad.dim() - 1)).to(grad.dtype)\n",
         "",
-        "test_gradcheck",
+        "test_derivatives",
     ),
     Mutant(
         "plain-maximum-takes-the-last-tie",
@@ -124,10 +130,82 @@ MUTANTS = [
         "            tree.height += torch.ones_like(shrinks)\n",
         "test_graphs_that_stop_beside_graphs_that_go_on",
     ),
+    # ------------------------------------------------------------------------------------ layers as modules
+    Mutant(
+        "hooks-of-children-ignored",
+        "gpn_ops/nn/_children.py",
+        "        and not module._forward_hooks\n",
+        "",
+        "test_hooks_of_children_fire",
+        quick=True,
+    ),
+    Mutant(
+        "subclassed-children-ignored",
+        "gpn_ops/nn/_children.py",
+        "    elif type(module) is not Linear:\n",
+        "    elif not isinstance(module, Linear):\n",
+        "test_children_of_a_users_own_take_effect",
+    ),
+    Mutant(
+        "flops-of-tiles-not-counted",
+        "gpn_ops/ops/edge_logits.py",
+        "    return product_flops(pairs[1], parameters)\n",
+        "    return 0\n",
+        "test_flops_are_those_of_the_matrix_products",
+    ),
+    Mutant(
+        "forward-mode-gives-zeros",
+        "gpn_ops/ops/derivatives.py",
+        "forward_ad._current_level >= 0",
+        "forward_ad._current_level >= 9",
+        "test_derivatives",
+    ),
+    Mutant(
+        "second-derivative-of-a-mask-lost",
+        "gpn_ops/ops/mask.py",
+        "    if not torch.is_grad_enabled():\n",
+        "    if True:\n",
+        "test_derivatives",
+    ),
+    Mutant(
+        "edges-between-graphs-coarsened",
+        "gpn_ops/nn/connect.py",
+        "self.self_loops, batch)",
+        "self.self_loops)",
+        "test_an_edge_between_two_graphs_is_refused",
+    ),
+    Mutant(
+        "dropped-edges-between-graphs-unseen",
+        "gpn_ops/nn/select.py",
+        "            if batch is not None:",
+        "            if False:",
+        "test_an_edge_between_two_graphs_is_refused",
+    ),
+    Mutant(
+        "self-loops-out-of-range-not-named",
+        "gpn_ops/nn/select.py",
+        ".clamp(max=num_nodes)",
+        "",
+        "test_a_self_loop_out_of_range_is_refused_where_self_loops_are_added",
+    ),
+    Mutant(
+        "weights-of-another-type-than-features",
+        "gpn_ops/nn/pooling.py",
+        "            weight = weight.to(x.dtype)\n",
+        "            pass\n",
+        "test_weights_of_a_layer_are_of_the_type_of_its_features",
+    ),
+    Mutant(
+        "edge-attributes-to-models-that-ignore-them",
+        "gpn_ops/nn/hierarchy.py",
+        "is False",
+        "is None",
+        "test_models_of_pyg_that_ignore_edge_attributes_are_refused",
+    ),
     # ------------------------------------------------------------------------------- chunks and processes
     Mutant(
         "zeros-differ-in-chunks",
-        "gpn_ops/_keys.py",
+        "gpn_ops/keys.py",
         "torch.where(bits < 0, -magnitude, magnitude)",
         "torch.where(bits < 0, ~magnitude, magnitude)",
         "test_named_graphs",
@@ -224,7 +302,7 @@ MUTANTS = [
         "models/training.py",
         "        seed_everything(seed, fold)\n",
         "        seed_everything(seed)\n",
-        "test_the_same_seed_gives_the_same_bits",
+        "test_folds_and_seeds_begin_with_weights_of_their_own",
     ),
     Mutant(
         "patience-one-epoch-longer",
@@ -243,9 +321,8 @@ MUTANTS = [
     Mutant(
         "the-last-epoch-is-reported",
         "models/training.py",
-        "            self.best = {key: record[key] for key in keys if key in record}\n",
-        "            self.best = {key: record[key] for key in keys if key in record}\n"
-        "        self.best |= {key: record[key] for key in ('test', 'test_loss')}\n",
+        "if not self.best or math.isnan(self.best[what]) or sign * record[what] > sign * self.best[what]:",
+        "if True:",
         "test_the_epoch_that_is_reported",
     ),
     Mutant(
@@ -281,7 +358,7 @@ MUTANTS = [
         "models/training.py",
         'if state["digest"] != digest(self.config):',
         "if False:",
-        "test_other_settings_do_not_mix",
+        "test_a_checkpoint_of_no_use_is_set_aside",
     ),
     Mutant(
         "optimiser-forgotten",

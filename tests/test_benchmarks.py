@@ -656,7 +656,7 @@ def test_only_a_change_of_code_makes_a_commit_dirty(common, tmp_path, monkeypatc
     git("init")
     git("add", ".")
     git("commit", "-m", "first")
-    monkeypatch.setattr(common, "RESULTS", result.parent)
+    monkeypatch.setattr("models.common.ROOT", tmp_path)
 
     def commit():
         return common.machine(CPU)["commit"]

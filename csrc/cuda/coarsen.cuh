@@ -23,7 +23,7 @@ struct BetweenClusters {
   }
 };
 
-__device__ inline bool is_cluster(int64_t id, int64_t num_clusters) {
+__device__ inline bool assert_cluster(int64_t id, int64_t num_clusters) {
   if (!fits(id, num_clusters)) {
     __assert_fail("cluster: ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");
     return false;
@@ -37,7 +37,7 @@ template <class Id>
 __global__ void find_largest(const Id* cluster, int64_t num_nodes, Id* largest) {
   Id most = -1;
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    if (is_cluster(cluster[v], num_nodes) && cluster[v] > most) most = cluster[v];
+    if (assert_cluster(cluster[v], num_nodes) && cluster[v] > most) most = cluster[v];
   }
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
     const Id other = __shfl_down_sync(0xffffffffu, most, offset);

@@ -45,7 +45,7 @@ def random_graph(num_nodes, num_edges, seed=0):
 
 
 def call(model, *data, **options):
-    batch = Batch.from_data_list(data)
+    batch = Batch.from_data_list(data).to(data[0].x.device)  # PyG puts the vector on the device for CUDA only
     return model(batch.x, batch.edge_index, batch=batch.batch, **options)
 
 

@@ -294,7 +294,7 @@ def test_command_line(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_cuda_without_cuda_stops_at_once(tmp_path):
-    with pytest.raises(SystemExit, match="torch finds no CUDA device") as stop:
+    with pytest.raises(SystemExit, match="this torch sees no CUDA device") as stop:
         reconstruct.main(["ring", "--device", "cuda", "--output", str(tmp_path / "none")])
     assert stop.value.code != 0
     assert not (tmp_path / "none").exists()

@@ -185,6 +185,7 @@ inline const char* cudaGetErrorString(cudaError_t error) {
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t = nullptr) {
+  const emulation::OnDevice on_device;
   std::memcpy(to, from, bytes);
   if (emulation::observer) {
     const int64_t read = kind == cudaMemcpyHostToDevice ? 0 : int64_t(bytes),
@@ -194,6 +195,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t = nullptr) {
+  const emulation::OnDevice on_device;
   std::memset(to, byte, bytes);
   if (emulation::observer) emulation::observer->launched("memset", 1, 0, int64_t(bytes));
   return cudaSuccess;

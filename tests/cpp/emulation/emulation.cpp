@@ -282,6 +282,7 @@ void Machine::finish_thread() {
 
 void Machine::run(unsigned blocks, unsigned threads, const std::function<void()>& call, const void* body,
                   size_t bytes) {
+  const OnDevice on_device;
   ++record.launches;
   record.blocks = blocks;
   record.threads = threads;

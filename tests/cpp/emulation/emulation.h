@@ -92,6 +92,19 @@ void launch(unsigned blocks, unsigned threads, const Body& body) {
   launch_body(blocks, threads, std::ref(body), &body, sizeof(body));
 }
 
+// Lives while code of the device runs: a kernel, a copy, an algorithm of CUB. For whoever keeps the device's
+// memory closed at other times.
+struct OnDevice {
+  static inline void (*enter)() = nullptr;
+  static inline void (*leave)() = nullptr;
+  OnDevice() {
+    if (enter != nullptr) enter();
+  }
+  ~OnDevice() {
+    if (leave != nullptr) leave();
+  }
+};
+
 // Whether the caller is inside a kernel.
 bool in_kernel();
 

@@ -20,6 +20,7 @@ cudaError_t with_storage(void* storage, size_t& bytes, int64_t items, const Run&
     return cudaSuccess;
   }
   if (bytes < needed || items < 0) return cudaErrorInvalidValue;
+  const OnDevice on_device;
   std::memset(storage, 0xa5, bytes);
   run();
   return cudaSuccess;
