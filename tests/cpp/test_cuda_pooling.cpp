@@ -358,16 +358,17 @@ void test_pairs(Random& random) {
 template <class T>
 void test_half_tiles() {
   const Scratch memory;
-  const int64_t num_pairs = 2 * cuda::kPairTile;
+  const Launcher launch{nullptr};
+  const int64_t tile = int64_t(piece_of(launch)), num_pairs = 2 * tile;
   const int64_t* nodes = memory.copy(std::vector<int64_t>(size_t(num_pairs), 0));
   std::vector<T> grad(size_t(num_pairs), T(12.0));
-  std::fill(grad.begin() + cuda::kPairTile, grad.end(), T(-12.0));
+  std::fill(grad.begin() + tile, grad.end(), T(-12.0));
   grad[0] = T(13.0);
   const T* one = memory.copy(std::vector<T>{T(1.0)});
   T* grad_h = memory.array<T>(1);
   T* grad_weight = memory.array<T>(1);
-  cuda::pair_dot_backward_kernel(Launcher{nullptr}, Pairs{nodes, nodes, num_pairs, 1}, memory.copy(grad), one,
-                                 one, 1, grad_h, grad_weight, memory);
+  cuda::pair_dot_backward_kernel(launch, Pairs{nodes, nodes, num_pairs, 1}, memory.copy(grad), one, one, 1,
+                                 grad_h, grad_weight, memory);
   CHECK(float(*grad_weight) == 1 && float(*grad_h) == 2);
 }
 
