@@ -611,7 +611,10 @@ def draw_loglog(plot: Plot) -> Any:
     in_axes = axes.transScale + axes.transLimits
     points_high = axes.get_window_extent().height * 72 / figure.dpi
     heights = _spread([in_axes.transform(ends[name])[1] for name in names], gap=12 / points_high)
+    last = max(x for x, _ in ends.values())
     for name, height in zip(names, heights, strict=True):
+        # From a curve that ends early this line crosses the axes, where only dots look unlike figures.
+        dashes = styles[name]["linestyle"] if ends[name][0] == last else (0, (1, 4))
         axes.annotate(
             name,
             ends[name],
@@ -624,7 +627,7 @@ def draw_loglog(plot: Plot) -> Any:
             arrowprops={
                 "arrowstyle": "-",
                 "color": styles[name]["color"],
-                "linestyle": styles[name]["linestyle"],
+                "linestyle": dashes,
                 "linewidth": 0.8,
                 "alpha": 0.5,
                 "shrinkA": 0,
