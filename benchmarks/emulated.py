@@ -290,6 +290,8 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
         "accumulate_": lambda: ops.accumulate_(torch.zeros_like(rows, dtype=wide), x, cluster),
         "cluster_sizes": lambda: ops.cluster_sizes(cluster, num_clusters),
         "lift": lambda: ops.lift(rows, cluster),
+        "dropout": lambda: ops.dropout(x, torch.tensor(1), 0.5),
+        "dropout_": lambda: ops.dropout_(x.clone(), torch.tensor(1), 0.5, True),
     }
 
 
