@@ -155,6 +155,8 @@ def write_call(call: Call, file: Any) -> None:
             file.write(f"tensor {dtype} {value.dim()}{sizes}\n".encode() + raw_bytes(value))
         elif isinstance(value, int):
             file.write(f"int {int(value)}\n".encode())
+        elif isinstance(value, float):
+            file.write(f"float {value!r}\n".encode())
         elif isinstance(value, str):
             file.write(f"string {value}\n".encode())
         else:

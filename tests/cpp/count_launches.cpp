@@ -40,6 +40,7 @@ Argument next_argument() {
   const std::string rest = line.substr(std::min(line.size(), kind.size() + 1));
   if (kind == "none") return torch::stable::None();
   if (kind == "int") return int64_t(std::stoll(rest));
+  if (kind == "float") return std::stod(rest);
   if (kind == "string") return rest;
   if (kind != "tensor") throw std::runtime_error("no such kind of argument: " + line);
   std::istringstream words(rest);

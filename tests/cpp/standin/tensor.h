@@ -147,7 +147,7 @@ class DeviceGuard {
 
 // What an operator is called with.
 struct None {};
-using Argument = std::variant<None, Tensor, int64_t, std::string>;  // int64_t: bool too
+using Argument = std::variant<None, Tensor, int64_t, double, std::string>;  // int64_t: bool too
 
 template <class Parameter>
 struct Unboxed {
