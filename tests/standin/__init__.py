@@ -65,6 +65,8 @@ def load() -> None:
         return
     if not LIBRARY.exists():
         raise RuntimeError(f"{LIBRARY} does not exist: run `python -m standin` in {SOURCE.parent}")
+    if str(SITE) not in sys.path:
+        sys.path.append(str(SITE))  # which spawned processes take over
     torch.utils.rename_privateuse1_backend(NAME)
     torch.ops.load_library(LIBRARY)
     torch._register_device_module(NAME, _module())
