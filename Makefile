@@ -28,7 +28,7 @@ CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-all test-torch-2.10 test-torch-latest lint format build cpp-test sanitize mutants \
-    mutants-quick cuda cuda-link cuda-old-ptxas compute-sanitizer wheel test-wheel bench guard clean
+    mutants-quick cuda cuda-link cuda-old-ptxas compute-sanitizer wheel test-wheel bench guard docs clean
 
 help:
 	@echo "make demo             parse a graph, time the operator, train a small GPN, draw its trees (minutes)"
@@ -47,6 +47,7 @@ help:
 	@echo "make test-torch-latest  the same beside the newest, $(TORCH_LATEST)"
 	@echo "make test-all         everything, the slow tests included"
 	@echo "make bench            the benchmarks, and the pages that show them"
+	@echo "make docs             the documentation site, in build/docs"
 	@echo "make guard            fails where a hot path needs 5 % more instructions or bytes"
 
 # ------------------------------------------------------------------------------ environment and build
@@ -205,6 +206,16 @@ bench: build .venv/.peers
 guard: build
 	@echo "== guard: instructions and bytes of the hot paths"
 	@PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/guard.py
+
+.venv/.docs: .venv/.ready
+	@$(PIP) install --no-build-isolation --editable '.[docs]'
+	@touch $@
+
+# Warnings are errors: a page that nobody links, a link that leads nowhere, a docstring that does not parse.
+docs: build .venv/.docs
+	@echo "== documentation"
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo build/docs/index.html
 
 lint: .venv/.ready
 	@echo "== lint: ruff, mypy, clang-format, workflows"

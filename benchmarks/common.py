@@ -25,9 +25,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces every start and stop otherwise
+sys.path.append(str(Path(__file__).resolve().parent.parent))  # for models, which is not installed
 
 import torch
 from torch import Tensor
+
+from gpn_ops.visualisation import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from models.common import commit, table
 
 for _module in ("matplotlib", "scipy", "torch_geometric", "tqdm"):
     if find_spec(_module) is None:
@@ -38,9 +42,7 @@ for _module in ("matplotlib", "scipy", "torch_geometric", "tqdm"):
 
 CPU = torch.device("cpu")
 RESULTS = Path(__file__).resolve().parent / "results"
-
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
+COLOURS = (BLUE, RED, GREEN, PURPLE, SKY, ORANGE, BLACK, GREY)
 
 
 class Timing(NamedTuple):
@@ -390,17 +392,6 @@ def card(device: torch.device) -> dict[str, Any]:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """What a reader needs to place the figures."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(RESULTS.parent.parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-
-    def commit() -> str:
-        # Results and the pages made of them are what a benchmark writes, not what it ran.
-        written = (":!benchmarks/results", ":!docs", ":!README.md")
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *written)
-        return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("-dirty" if changed else "")
-
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -417,7 +408,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "clock": clock,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "commit": commit(),
+        "commit": commit() or "unknown",
         "date": time.strftime("%Y-%m-%d"),
     }
 
@@ -437,12 +428,6 @@ def save(path: Path, device: torch.device, **content: Any) -> dict[str, Any]:
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"saved {path}")
     return content
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
 def curves(results: Iterable[dict[str, Any]], what: str) -> dict[str, list[tuple[float, float]]]:
@@ -506,7 +491,8 @@ def comparison(
     return table(["method", *properties, *(f"n = {size:,}" for size in sizes), "grows as n^"], rows)
 
 
-OURS, NOT_PEERS = "ParsePooling", ("ParsePooling", "GCN + ParsePooling")
+OURS = "ParsePooling"
+NOT_PEERS = (OURS, "GCN + ParsePooling", "UndirectedGCN + ParsePooling", "UndirectedGCN + TopKPooling")
 
 
 def at_size(results: Iterable[dict[str, Any]], what: str, size: int) -> tuple[Any, dict[str, Any]]:
@@ -625,7 +611,10 @@ def draw_loglog(plot: Plot) -> Any:
     in_axes = axes.transScale + axes.transLimits
     points_high = axes.get_window_extent().height * 72 / figure.dpi
     heights = _spread([in_axes.transform(ends[name])[1] for name in names], gap=12 / points_high)
+    last = max(x for x, _ in ends.values())
     for name, height in zip(names, heights, strict=True):
+        # From a curve that ends early this line crosses the axes, where only dots look unlike figures.
+        dashes = styles[name]["linestyle"] if ends[name][0] == last else (0, (1, 4))
         axes.annotate(
             name,
             ends[name],
@@ -638,7 +627,7 @@ def draw_loglog(plot: Plot) -> Any:
             arrowprops={
                 "arrowstyle": "-",
                 "color": styles[name]["color"],
-                "linestyle": styles[name]["linestyle"],
+                "linestyle": dashes,
                 "linewidth": 0.8,
                 "alpha": 0.5,
                 "shrinkA": 0,

@@ -117,16 +117,22 @@ def copy_of(tensor: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------------------
 
 
+def find_cmake() -> str | None:
+    """That of this environment first, which need not be active."""
+    return shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
+
+
 @functools.cache
 def program() -> Path:
     """tests/cpp/count_launches.cpp, built anew if anything has changed."""
-    if not shutil.which("cmake"):
+    cmake = find_cmake()
+    if cmake is None:
         sys.exit("counting launches needs cmake and a C++ compiler")
     folder = ROOT / "build" / "cpp-counts"
     settings = ["-DGPN_OPS_LIBRARIES=OFF", "-DGPN_OPS_TESTS=ON"]
     for command in (
-        ["cmake", "-S", ROOT, "-B", folder, *settings],
-        ["cmake", "--build", folder, "--target", "count_launches"],
+        [cmake, "-S", ROOT, "-B", folder, *settings],
+        [cmake, "--build", folder, "--target", "count_launches"],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

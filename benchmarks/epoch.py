@@ -20,8 +20,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from tqdm import tqdm
 
-sys.path.insert(0, str(common.RESULTS.parent.parent))
-
 from models import config as configs
 from models import data
 from models.training import Place, Run, loss_sum, prepare

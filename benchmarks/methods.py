@@ -10,36 +10,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import common  # noqa: F401 (which finds models)
 import torch
 from torch import Tensor
-from torch_geometric.nn import (
-    ASAPooling,
-    ClusterPooling,
-    EdgePooling,
-    GCNConv,
-    SAGPooling,
-    TopKPooling,
-    dense_diff_pool,
-    dense_mincut_pool,
-)
+from torch_geometric.nn import ASAPooling, ClusterPooling, EdgePooling, GCNConv, SAGPooling, TopKPooling
 from torch_geometric.nn.aggr import GraphMultisetTransformer
 from torch_geometric.utils import to_dense_adj, to_dense_batch
 
 from gpn_ops import reference
-from gpn_ops.nn import ParsePooling
+from gpn_ops.nn import ParsePooling, UndirectedGCNConv
+from models.baselines import DensePool
 
 Call = Callable[[Tensor, Tensor, Tensor], Any]
 
 
 class WithNetwork(torch.nn.Module):
-    """A convolution whose output the edges are scored on and that is pooled, as in the paper."""
+    """A convolution whose output is pooled, as in a user's model."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, conv: torch.nn.Module, pool: torch.nn.Module) -> None:
         super().__init__()
-        self.conv, self.pool = GCNConv(channels, channels), ParsePooling(channels)
+        self.conv, self.pool = conv, pool
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
-        return self.pool(self.conv(x, edge_index).relu(), edge_index, batch=batch)
+        return self.pool(self.conv(x, edge_index).relu_(), edge_index, batch=batch)
 
 
 class LiteralAlgorithm(torch.nn.Module):
@@ -64,13 +57,13 @@ class LiteralAlgorithm(torch.nn.Module):
 class DensePooling(torch.nn.Module):
     """MinCutPool and DiffPool: half as many clusters as a graph has nodes, a dense adjacency matrix."""
 
-    def __init__(self, channels: int, num_nodes: int, pool: Callable[..., Any]) -> None:
+    def __init__(self, channels: int, num_nodes: int, pool: str) -> None:
         super().__init__()
-        self.pool, self.assign = pool, torch.nn.Linear(channels, num_nodes // 2)
+        self.pool = DensePool(pool, channels, num_nodes // 2, torch.nn.Linear(channels, num_nodes // 2))
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
         dense, mask = to_dense_batch(x, batch)
-        return self.pool(dense, to_dense_adj(edge_index, batch), self.assign(dense), mask)
+        return self.pool(dense, to_dense_adj(edge_index, batch), mask)
 
 
 class Multiset(torch.nn.Module):
@@ -118,6 +111,7 @@ class Method:
     learns_ratio: bool
     dense: bool
     largest: int = 10**9  # nodes; beyond, a point would only ever run out of time
+    profiled: int = 10**9  # nodes; beyond, torch's profiler would need more memory than the method
     needs: tuple[str, ...] = ()  # modules of the extra bench-peers
 
     def properties(self) -> list[str]:
@@ -144,15 +138,35 @@ class Method:
 
 METHODS = [
     Method("ParsePooling", lambda c, n: InPyGManner(ParsePooling(c)), True, True, False),
-    Method("GCN + ParsePooling", lambda c, n: WithNetwork(c), True, True, False),
+    Method(
+        "UndirectedGCN + ParsePooling",
+        lambda c, n: WithNetwork(UndirectedGCNConv(c, c), ParsePooling(c)),
+        True,
+        True,
+        False,
+    ),
+    Method(
+        "UndirectedGCN + TopKPooling",
+        lambda c, n: WithNetwork(UndirectedGCNConv(c, c), TopKPooling(c)),
+        False,
+        False,
+        False,
+    ),
+    Method(
+        "GCN + ParsePooling",
+        lambda c, n: WithNetwork(GCNConv(c, c), ParsePooling(c)),
+        True,
+        True,
+        False,
+    ),
     Method("Algorithm 1", lambda c, n: LiteralAlgorithm(c), True, True, False, largest=20_000),
-    Method("EdgePooling", lambda c, n: InPyGManner(EdgePooling(c)), True, False, False),
+    Method("EdgePooling", lambda c, n: InPyGManner(EdgePooling(c)), True, False, False, profiled=10_000),
     Method("ClusterPooling", lambda c, n: InPyGManner(ClusterPooling(c)), True, True, False),
     Method("TopKPooling", lambda c, n: InPyGManner(TopKPooling(c)), False, False, False),
     Method("SAGPooling", lambda c, n: InPyGManner(SAGPooling(c)), False, False, False),
     Method("ASAPooling", lambda c, n: InPyGManner(ASAPooling(c)), False, False, False),
-    Method("MinCutPool", lambda c, n: DensePooling(c, n, dense_mincut_pool), True, False, True),
-    Method("DiffPool", lambda c, n: DensePooling(c, n, dense_diff_pool), True, False, True),
+    Method("MinCutPool", lambda c, n: DensePooling(c, n, "mincut"), True, False, True),
+    Method("DiffPool", lambda c, n: DensePooling(c, n, "diffpool"), True, False, True),
     Method("GMT", lambda c, n: Multiset(c), True, False, True),
     Method(
         "tgp EdgeContraction",

@@ -102,7 +102,7 @@ def steps_of(operator: str, size: Size) -> list[Step]:
     if operator == "coarsen":
         return [
             Step("fill (counts)"),
-            Step("find_largest", per_node=8),
+            Step("raise_largest", per_node=8),
             Step("make_keys", per_edge=16 + 8 + 8 + 8, scattered_per_edge=1),
             sort_steps(2 * id_bits + 1, 8, 0),
             Step("flag_first", per_edge=8 + 8),

@@ -56,8 +56,14 @@ inline std::string device_name(const Tensor& tensor) {
   return "another device";
 }
 
+// The dispatcher hands None on as a tensor without contents.
+inline ScalarType dtype_of(const char* name, const Tensor& tensor) {
+  if (!tensor.defined()) fail(name, ": expected a tensor, got None");
+  return tensor.scalar_type();
+}
+
 inline void check_floating(const char* name, const Tensor& tensor) {
-  const ScalarType type = tensor.scalar_type();
+  const ScalarType type = dtype_of(name, tensor);
   if (type != ScalarType::Float && type != ScalarType::Double && type != ScalarType::Half &&
       type != ScalarType::BFloat16) {
     fail(name, ": expected a float32, float64, float16 or bfloat16 tensor, got ", dtype_name(type));
@@ -65,7 +71,7 @@ inline void check_floating(const char* name, const Tensor& tensor) {
 }
 
 inline void check_dtype(const char* name, const Tensor& tensor, ScalarType type) {
-  if (tensor.scalar_type() != type) {
+  if (dtype_of(name, tensor) != type) {
     fail(name, ": expected ", type == ScalarType::Long || type == ScalarType::Int ? "an " : "a ",
          dtype_name(type), " tensor, got ", dtype_name(tensor.scalar_type()));
   }
@@ -114,7 +120,7 @@ inline void check_count(const char* name, int64_t count) {
 }
 
 inline void check_edge_index(const Tensor& edge_index) {
-  const ScalarType type = edge_index.scalar_type();
+  const ScalarType type = dtype_of("edge_index", edge_index);
   if (type != ScalarType::Long && type != ScalarType::Int) {
     fail("edge_index: expected an int64 or int32 tensor, got ", dtype_name(type));
   }

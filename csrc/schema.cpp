@@ -31,6 +31,11 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("pair_product(Tensor h, Tensor pairs) -> Tensor");
   m.def("pair_product_backward_(Tensor(a!) grad_h, Tensor grad_product, Tensor h, Tensor pairs) -> ()");
 
+  // What is dropped follows from the seed and an element's place, counted from `first`. With relu, ReLU comes
+  // before.
+  m.def("dropout(Tensor x, Tensor seed, float p, bool relu=False, SymInt first=0) -> Tensor");
+  m.def("dropout_(Tensor(a!) x, Tensor seed, float p, bool relu=False, SymInt first=0) -> ()");
+
   // MLPs in tiles of rows. `product` is the dtype of matrix products; without a seed nothing is dropped.
   m.def(
       "edge_logits(Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, float dropout, Tensor? "

@@ -1,6 +1,6 @@
 """The graph-parsing operator of Graph Parsing Networks (ICLR 2024) for PyTorch."""
 
-from . import _library, reference  # noqa: F401
+from . import library, reference  # noqa: F401
 from ._version import __version__
 from .chunks import parse_chunks
 from .ops import (

@@ -30,7 +30,13 @@ def check(condition: bool | torch.SymBool, message: Callable[[], str]) -> None:
         torch._check(condition, message)
 
 
+def check_tensor(name: str, tensor: Tensor | None) -> None:
+    if tensor is None:
+        raise RuntimeError(f"{name}: expected a tensor, got None")
+
+
 def check_floating(name: str, tensor: Tensor) -> None:
+    check_tensor(name, tensor)
     if tensor.dtype not in SCORE_DTYPES:
         raise RuntimeError(
             f"{name}: expected a float32, float64, float16 or bfloat16 tensor, got {dtype_name(tensor.dtype)}"
@@ -38,6 +44,7 @@ def check_floating(name: str, tensor: Tensor) -> None:
 
 
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    check_tensor(name, tensor)
     if tensor.dtype != dtype:
         article = "an" if dtype == torch.int64 else "a"
         raise RuntimeError(
@@ -115,6 +122,7 @@ def check_metadata(edge_index: Tensor, scores: Tensor | None, num_nodes: int | t
     Raises:
         RuntimeError: for the first expectation, in the order above, that does not hold.
     """
+    check_tensor("edge_index", edge_index)
     if edge_index.dtype not in INDEX_DTYPES:
         raise RuntimeError(
             f"edge_index: expected an int64 or int32 tensor, got {dtype_name(edge_index.dtype)}"

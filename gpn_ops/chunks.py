@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from . import _keys
+from . import keys
 from .checks import check_metadata, check_values, dtype_name
 
 # Nodes are merged in tiles that stay in the cache.
@@ -49,7 +49,7 @@ def parse_chunks(chunks: Iterable[tuple[Tensor, Tensor]], num_nodes: int) -> Ten
         >>> gpn_ops.parse_chunks(read(), num_nodes=4)
         tensor([0, 0, 1, 1])
     """
-    num_nodes = _keys.count("num_nodes", num_nodes)
+    num_nodes = keys.count("num_nodes", num_nodes)
     best: _Best | None = None
     number = 0
     for edge_index, scores in chunks:
@@ -73,9 +73,9 @@ class _Best:
 
     def __init__(self, num_nodes: int, device: torch.device, dtype: torch.dtype):
         self.num_nodes, self.device, self.dtype = num_nodes, device, dtype
-        code = _keys.code_dtype(dtype)
-        self.code = torch.full((num_nodes,), _keys.no_edge(code), dtype=code, device=device)
-        self.choices = _keys.self_choices(num_nodes, device)
+        code = keys.code_dtype(dtype)
+        self.code = torch.full((num_nodes,), keys.no_edge(code), dtype=code, device=device)
+        self.choices = keys.self_choices(num_nodes, device)
         self.room = max(_EDGES_PER_NODE * num_nodes, _LEAST_EDGES)
         self.waiting: list[tuple[int, int]] = []  # number of the chunk, where its edges end
         self.waiting_edges: Tensor | None = None
@@ -126,8 +126,8 @@ class _Best:
                     raise RuntimeError(f"chunk {number}: {error}") from None
                 begin = end
             raise
-        for node in _keys.tiles(self.num_nodes, _TILE_BYTES):
-            code, column, _ = _keys.best_of_part(edge_index, scores, dominant, node)
+        for node in keys.tiles(self.num_nodes, _TILE_BYTES):
+            code, column, _ = keys.best_of_part(edge_index, scores, dominant, node)
             # Strictly: among equal scores the earlier chunk has the lower edge ids.
             better = code > self.code[node]
             torch.maximum(code, self.code[node], out=self.code[node])

@@ -27,7 +27,7 @@ def _line_of(*command: str, line: int = 0) -> str:
 
 def _libraries() -> dict[str, str]:
     try:
-        library = import_module("gpn_ops._library")
+        library = import_module("gpn_ops.library")
     except ImportError as error:
         return {"CPU library": f"NOT LOADED: {error}"}
     return {

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _keys
+from . import keys
 from .checks import check_device, check_floating, check_reduction, check_shape, dtype_name, sum_dtype
 from .ops import Coarse, cluster_sizes
 from .ops import reduce as _reduce
@@ -82,13 +82,13 @@ def parse(
     def local() -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
         # All memory of size n is taken here, where a failure is still everybody's.
         facts: dict[str, Any] = {
-            "num_nodes": _keys.count("num_nodes", num_nodes),
-            "chunk_bytes": _keys.count("chunk_bytes", chunk_bytes),
+            "num_nodes": keys.count("num_nodes", num_nodes),
+            "chunk_bytes": keys.count("chunk_bytes", chunk_bytes),
         }
         dominant = torch.ops.gpn.dominant(edge_index, scores, num_nodes)
         ranks.check_device("edge_index", edge_index)
         facts |= {"dtype of scores": dtype_name(scores.dtype), "device of edge_index": edge_index.device.type}
-        return facts, (dominant, _keys.self_choices(num_nodes, edge_index.device))
+        return facts, (dominant, keys.self_choices(num_nodes, edge_index.device))
 
     dominant, choices = ranks.agree(local)
 
@@ -98,8 +98,8 @@ def parse(
     claim_dtype = _claim_dtype(ranks.size, column_bits)
     above = (ranks.size - 1 - ranks.rank) << column_bits
 
-    for node in _keys.tiles(num_nodes, chunk_bytes):
-        code, column, has_edge = _keys.best_of_part(edge_index, scores, dominant, node)
+    for node in keys.tiles(num_nodes, chunk_bytes):
+        code, column, has_edge = keys.best_of_part(edge_index, scores, dominant, node)
         highest = code.clone()
         ranks.maximum_(highest)
         claim = column.bitwise_or_(above).masked_fill_(~has_edge.logical_and_(code == highest), -1)

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from .nn.tree import ParseTree
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart; black is for outlines.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+SKY, RED, YELLOW, GREY, BLACK = "#56B4E9", "#D55E00", "#F0E442", "#999999", "#000000"
 
-DARK = COLOURS[0], COLOURS[2], COLOURS[5]
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, YELLOW, GREY)  # black is for outlines
+DARK = (BLUE, GREEN, RED)
 
 # A larger graph would be a blot.
 MOST_NODES_BESIDE = 499

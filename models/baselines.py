@@ -121,13 +121,13 @@ class SparseLevels(nn.Module):
         self.pool = pool
         self.convs = nn.ModuleList(GCNConv(channels, channels) for _ in range(num_levels))
         self.pools = nn.ModuleList(sparse_pool(pool, channels, ratio) for _ in range(num_levels))
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, relu=True)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, float]:
         num_graphs = int(batch[-1]) + 1
         out = x.new_zeros(num_graphs, 2 * x.size(1))
         for conv, pool in zip(self.convs, self.pools, strict=True):
-            x = self.dropout(conv(x, edge_index).relu())
+            x = self.dropout(conv(x, edge_index))
             if self.pool == "edgepool":
                 # A contracted edge is a self-loop of the next level, where a node would contract with itself.
                 x, edge_index, batch, _ = pool(x, remove_self_loops(edge_index)[0], batch)
@@ -171,6 +171,8 @@ class DensePool(nn.Module):
         channels: Size of each node's features.
         num_clusters: The number of clusters.
         assign: What gives the assignment in place of these, called as ``assign(x)``.
+
+    MinCut's loss divides by the weight of all edges: a graph that has none needs :func:`with_self_loops`.
     """
 
     def __init__(self, pool: str, channels: int, num_clusters: int, assign: nn.Module | None = None) -> None:
@@ -182,16 +184,17 @@ class DensePool(nn.Module):
         self.assign = assign
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor | None = None) -> DensePooled:
-        if self.pool == "mincut":
-            edgeless = adj.sum(dim=(1, 2), keepdim=True) == 0
-            if bool(edgeless.any()):
-                # The loss divides by the weight of all edges: a graph that has none gets self-loops.
-                adj = adj + edgeless * torch.eye(adj.size(1), dtype=adj.dtype, device=adj.device)
         by_graph = isinstance(self.assign, DenseGCNConv)
         logits = self.assign(x, adj, mask) if by_graph else self.assign(x)
         function = {"mincut": dense_mincut_pool, "diffpool": dense_diff_pool}[self.pool]
         x, adj, first_loss, second_loss = function(x, adj, logits, mask)
         return DensePooled(x, adj, logits, first_loss + second_loss)
+
+
+def with_self_loops(adj: Tensor) -> Tensor:
+    """Self-loops for the graphs that have no edges."""
+    edgeless = (adj.sum(dim=(1, 2), keepdim=True) == 0).to(adj.dtype)
+    return adj + edgeless * torch.eye(adj.size(1), dtype=adj.dtype, device=adj.device)
 
 
 def clusters(max_nodes: int, ratio: float, num_levels: int) -> list[int]:
@@ -211,15 +214,15 @@ class DenseLevels(nn.Module):
         super().__init__()
         self.convs = nn.ModuleList(DenseGCNConv(channels, channels) for _ in num_clusters)
         self.pools = nn.ModuleList(DensePool(pool, channels, size) for size in num_clusters)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, relu=True)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         x, mask = to_dense_batch(x, batch)
         adj = to_dense_adj(edge_index, batch, max_num_nodes=x.size(1)).to(x.dtype)
         out, extra_loss = x.new_zeros(x.size(0), x.size(2)), x.new_zeros(())
         for conv, pool in zip(self.convs, self.pools, strict=True):
-            x = self.dropout(conv(x, adj, mask).relu())
-            x, adj, _, loss = pool(x, adj, mask)
+            x = self.dropout(conv(x, adj, mask))
+            x, adj, _, loss = pool(x, with_self_loops(adj) if pool.pool == "mincut" else adj, mask)
             mask = None
             out, extra_loss = out + x.mean(dim=1), extra_loss + loss
         return out, extra_loss
@@ -236,7 +239,7 @@ class FlatLevels(nn.Module):
     def __init__(self, channels: int, pool: str, num_layers: int, num_seeds: int, dropout: float) -> None:
         super().__init__()
         self.convs = nn.ModuleList(GCNConv(channels, channels) for _ in range(num_layers))
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, relu=True)
         self.readout: nn.Module = MeanAggregation()
         if pool == "gmt":
             heads = math.gcd(channels, 4)
@@ -244,5 +247,5 @@ class FlatLevels(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, float]:
         for conv in self.convs:
-            x = self.dropout(conv(x, edge_index).relu())
+            x = self.dropout(conv(x, edge_index))
         return self.readout(x, batch), 0.0

@@ -2,9 +2,11 @@
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv
+from torch.utils.checkpoint import checkpoint
+from torch_geometric.nn import GATConv, GINConv
 
-from gpn_ops.nn import Dropout
+from gpn_ops.nn import Adjacency, Dropout, UndirectedGCNConv
+from gpn_ops.nn._children import keeps_nothing
 
 CONVOLUTIONS = ("gcn", "gat", "gin")
 
@@ -19,6 +21,8 @@ class MLP(nn.Sequential):
         num_layers: The number of Linear layers.
         dropout: Dropout probability after every ReLU.
         act_last: Whether LayerNorm, ReLU and dropout also follow the last layer, if there is more than one.
+        recompute: Whether backward computes the layers anew from the input: True, False, or "auto", where
+            there are many rows.
     """
 
     def __init__(
@@ -29,21 +33,33 @@ class MLP(nn.Sequential):
         num_layers: int,
         dropout: float = 0.0,
         act_last: bool = False,
+        recompute: bool | str = False,
     ) -> None:
         if num_layers < 1:
             raise ValueError(f"num_layers: expected at least 1, got {num_layers}")
         width = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         layers: list[nn.Module] = [nn.Linear(width[0], width[1])]
         for k in range(1, num_layers):
-            layers += [nn.LayerNorm(width[k]), nn.ReLU(), Dropout(dropout), nn.Linear(width[k], width[k + 1])]
+            layers += [*_activation(width[k], dropout), nn.Linear(width[k], width[k + 1])]
         if act_last and num_layers > 1:
-            layers += [nn.LayerNorm(out_channels), nn.ReLU(), Dropout(dropout)]
+            layers += _activation(out_channels, dropout)
         super().__init__(*layers)
+        self.kept_channels, self.recompute = 2 * sum(width[1:-1]) + 2 * out_channels * act_last, recompute
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and keeps_nothing(self.recompute, x.size(0) * self.kept_channels):
+            return checkpoint(super().forward, x, use_reentrant=False)
+        return super().forward(x)
 
     def reset_parameters(self) -> None:
         for module in self:
             if hasattr(module, "reset_parameters"):
                 module.reset_parameters()
+
+
+def _activation(channels: int, dropout: float) -> list[nn.Module]:
+    # The place of the ReLU, which dropout has taken over, stays: saved weights are known by their numbers.
+    return [nn.LayerNorm(channels), nn.Identity(), Dropout(dropout, relu=True)]
 
 
 class GNN(nn.Module):
@@ -58,18 +74,27 @@ class GNN(nn.Module):
         dropout: Dropout probability after every ReLU.
         act_last: Whether ReLU and dropout also follow the last convolution.
         conv: One of :data:`CONVOLUTIONS`.
+        recompute: Whether backward computes the block anew from its input. That is slower: what a convolution
+            keeps is little more.
     """
 
     def __init__(
-        self, channels: int, num_layers: int, dropout: float = 0.0, act_last: bool = False, conv: str = "gcn"
+        self,
+        channels: int,
+        num_layers: int,
+        dropout: float = 0.0,
+        act_last: bool = False,
+        conv: str = "gcn",
+        recompute: bool = False,
     ) -> None:
         super().__init__()
         if conv not in CONVOLUTIONS:
             raise ValueError(f"conv: expected one of {', '.join(CONVOLUTIONS)}, got {conv!r}")
         self.act_last = act_last
         self.conv = conv
+        self.recompute = recompute
         self.convs = nn.ModuleList(_convolution(conv, channels, dropout) for _ in range(num_layers))
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(dropout, relu=True)
         self.norm = nn.LayerNorm(channels) if num_layers > 0 else nn.Identity()
 
     def reset_parameters(self) -> None:
@@ -80,17 +105,29 @@ class GNN(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         if not self.convs:
             return x
-        if self.conv == "gcn":
-            graph = normalised(edge_index, x.size(0), x.dtype, edge_weight)
-        elif edge_weight is None:
-            graph = edge_index
-        else:
+        if self.conv != "gcn" and edge_weight is not None:
             raise ValueError(f"edge_weight: expected none with conv {self.conv!r}, got weights")
+        graph = edge_index
+        if self.conv != "gat":
+            normalize = self.conv == "gcn"
+            graph = Adjacency(
+                edge_index,
+                x.size(0),
+                edge_weight,
+                add_self_loops=normalize,
+                normalize=normalize,
+                dtype=x.dtype,
+            )
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(self._apply_convs, x, graph, use_reentrant=False)
+        return self._apply_convs(x, graph)
+
+    def _apply_convs(self, x: Tensor, graph: Tensor | Adjacency) -> Tensor:
         out = x
         for k, conv in enumerate(self.convs):
             out = conv(out, graph)
             if self.act_last or k < len(self.convs) - 1:
-                out = self.dropout(out.relu())
+                out = self.dropout(out)
         return self.norm(x + out)
 
 
@@ -98,76 +135,12 @@ def _convolution(conv: str, channels: int, dropout: float) -> nn.Module:
     if conv == "gat":
         return GATConv(channels, channels)
     if conv == "gin":
-        return GINConv(MLP(channels, channels, channels, 2, dropout), train_eps=True)
-    return UndirectedGCN(channels)
+        return UndirectedGIN(MLP(channels, channels, channels, 2, dropout), train_eps=True)
+    return UndirectedGCNConv(channels, channels)
 
 
-# ------------------------------------------------------------------------------------------------------------
-# Graph convolution on an undirected graph
-# ------------------------------------------------------------------------------------------------------------
+class UndirectedGIN(GINConv):
+    """PyG's ``GINConv`` on the adjacency matrix of an undirected graph."""
 
-
-class Normalised:
-    """D^-1/2 (A + I) D^-1/2 of an undirected graph: its off-diagonal part as CSR, and its diagonal."""
-
-    def __init__(self, edges: Tensor, diagonal: Tensor) -> None:
-        self.edges, self.diagonal = edges, diagonal
-
-    def __matmul__(self, x: Tensor) -> Tensor:
-        return torch.addcmul(_SymmetricProduct.apply(self.edges, x), self.diagonal, x)
-
-
-def normalised(
-    edge_index: Tensor, num_nodes: int, dtype: torch.dtype, edge_weight: Tensor | None = None
-) -> Normalised:
-    """The normalised adjacency matrix of an undirected graph, the same weight in both directions. Self-loops
-    are replaced by those of ``I``."""
-    row, col = edge_index
-    if row.numel() > 0:
-        loops = row == col
-        if bool(loops.any()):
-            row, col = row[~loops], col[~loops]
-            edge_weight = None if edge_weight is None else edge_weight[~loops]
-        if bool((row[1:] < row[:-1]).any()):
-            order = row.argsort(stable=True)
-            row, col = row[order], col[order]
-            edge_weight = None if edge_weight is None else edge_weight[order]
-    degree = torch.bincount(row, minlength=num_nodes)
-    start = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
-    if edge_weight is not None:
-        edge_weight = edge_weight.to(dtype)
-        degree = edge_weight.new_zeros(num_nodes).index_add(0, row, edge_weight)
-    scale = (degree + 1).to(dtype).rsqrt()
-    weight = scale.index_select(0, row) * scale.index_select(0, col)
-    if edge_weight is not None:
-        weight = weight * edge_weight
-    edges = torch.sparse_csr_tensor(start, col, weight, (num_nodes, num_nodes), check_invariants=False)
-    return Normalised(edges, (scale * scale).unsqueeze(1))
-
-
-class _SymmetricProduct(torch.autograd.Function):
-    """A x for a symmetric sparse A, which therefore is its own backward."""
-
-    @staticmethod
-    def forward(ctx, edges: Tensor, x: Tensor) -> Tensor:
-        ctx.edges = edges
-        return _product(edges, x)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[None, Tensor]:
-        return None, _product(ctx.edges, grad.contiguous())
-
-
-def _product(edges: Tensor, x: Tensor) -> Tensor:
-    # With a reduction named, torch takes a kernel of its own on the CPU, several times faster than MKL's.
-    return torch.sparse.mm(edges, x, "sum") if x.device.type == "cpu" else edges @ x
-
-
-class UndirectedGCN(GCNConv):
-    """PyG's ``GCNConv`` on a graph that :func:`normalised` prepared once for all layers."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__(channels, channels)
-
-    def forward(self, x: Tensor, graph: Normalised) -> Tensor:  # type: ignore[override]
-        return graph @ self.lin(x) + self.bias
+    def forward(self, x: Tensor, graph: Adjacency) -> Tensor:  # type: ignore[override]
+        return self.nn(graph @ x + (1 + self.eps) * x)

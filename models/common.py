@@ -73,7 +73,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def commit() -> str | None:
-    """The checkout's commit, with a plus sign where files differ from it; none if it is no checkout."""
+    """The checkout's commit, marked as dirty where files differ from it; none if it is no checkout."""
 
     def git(*arguments: str) -> str:
         # Without locks: to ask must not write the index, which a kill or a full disk would leave locked.
@@ -82,7 +82,7 @@ def commit() -> str | None:
 
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *_WRITTEN)
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -126,8 +126,9 @@ class Config:
     """How the nodes left become the vector of a graph: sum, mean or max (graph tasks)."""
     max_height: int | None = None
     """The largest number of levels."""
-    recompute: bool = False
-    """Whether backward computes anew what the MLPs of pooling gave: slower, in less memory."""
+    recompute: bool | str = "auto"
+    """Whether backward computes anew what the input MLP and the MLPs of pooling gave, in less memory. auto:
+    where it is much. Results are the same."""
     directed_scores: bool = False
     """Whether the two directions of an edge are scored apart in training, as in the authors' code."""
     num_levels: int = 3
@@ -211,6 +212,9 @@ LIMITS: dict[str, tuple[float, float]] = {
 }
 # Settings that runs on disk may not know of: with these values they are as if they were not there.
 ADDED = {"input_dropout": 0.0, "directed_scores": False, "average": 0.0}
+# Settings that change how a result is computed, not which: runs do not differ by them. The values are those
+# that the digests of runs on disk were made with.
+NEUTRAL = {"recompute": False}
 TYPES = typing.get_type_hints(Config)
 
 

@@ -42,7 +42,7 @@ def hierarchy(
     multiset: str,
     weighted: bool,
     max_height: int | None,
-    recompute: bool,
+    recompute: bool | str,
     directed_scores: bool,
     readout: str,
 ) -> ParseHierarchy:
@@ -54,7 +54,7 @@ def hierarchy(
         raise ValueError(f"weighted: expected conv gcn, got {conv!r}")
 
     def block(num_layers: int) -> GNN:
-        return GNN(hidden, num_layers, dropout, act_last, conv)
+        return GNN(hidden, num_layers, dropout, act_last, conv, recompute is True)
 
     pool = ParsePooling(
         hidden,
@@ -85,6 +85,8 @@ class GraphClassifier(nn.Module):
         mlp_layers: The number of layers of the input and of the output MLP.
         dropout: Dropout probability in all blocks.
         act_last: Whether ReLU and dropout follow the last layer of a block.
+        recompute: Whether backward computes blocks anew: True, all of them; False, none; "auto", the MLPs
+            that have many rows.
         input_dropout: Dropout probability of the input features.
         readout: How the nodes left become the vector of the graph: ``sum``, ``mean`` or ``max``.
         levels: Further settings of :func:`hierarchy`.
@@ -99,14 +101,17 @@ class GraphClassifier(nn.Module):
         mlp_layers: int,
         dropout: float,
         act_last: bool,
+        recompute: bool | str = "auto",
         input_dropout: float = 0.0,
         readout: str = "sum",
         **levels,
     ) -> None:
         super().__init__()
         self.input_dropout = Dropout(input_dropout)
-        self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last)
-        self.levels = hierarchy(hidden, dropout=dropout, act_last=act_last, readout=readout, **levels)
+        self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last, recompute)
+        self.levels = hierarchy(
+            hidden, dropout=dropout, act_last=act_last, readout=readout, recompute=recompute, **levels
+        )
         self.head = MLP(hidden, hidden, out_channels, mlp_layers, dropout)
 
     def forward(
@@ -142,16 +147,23 @@ class NodeClassifier(nn.Module):
         act_last: bool,
         decoder_layers: int,
         conv: str,
+        recompute: bool | str = "auto",
         input_dropout: float = 0.0,
         **levels,
     ) -> None:
         super().__init__()
         self.input_dropout = Dropout(input_dropout)
-        self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last)
+        self.encoder = MLP(in_channels, hidden, hidden, mlp_layers, dropout, act_last, recompute)
         self.levels = hierarchy(
-            hidden, dropout=dropout, act_last=act_last, conv=conv, readout="sum", **levels
+            hidden,
+            dropout=dropout,
+            act_last=act_last,
+            conv=conv,
+            readout="sum",
+            recompute=recompute,
+            **levels,
         )
-        self.decoder = GNN(hidden, decoder_layers, dropout, act_last, conv)
+        self.decoder = GNN(hidden, decoder_layers, dropout, act_last, conv, recompute is True)
         self.head = MLP(hidden, hidden, out_channels, mlp_layers, dropout)
 
     def forward(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from gpn_ops.visualisation import COLOURS, draw_tree
+from gpn_ops.visualisation import BLUE, RED, draw_tree
 
 from . import config as configs
 from . import files, jsonl
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINE, STAR = COLOURS[0], COLOURS[5]
+LINE, STAR = BLUE, RED
 
 
 # ------------------------------------------------------------------------------------------------------------

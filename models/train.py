@@ -257,7 +257,7 @@ def _add(record: Record, place: Place, config: configs.Config) -> None:
 
 
 def changed(config: configs.Config) -> dict[str, Any]:
-    """The settings that differ from those of the preset."""
+    """The settings that differ from those of the preset, and change results."""
     try:
         preset = configs.load(config.dataset).to_dict()
     except ValueError:
@@ -265,7 +265,7 @@ def changed(config: configs.Config) -> dict[str, Any]:
     return {
         key: value
         for key, value in config.to_dict().items()
-        if value != preset[key] and key not in ("dataset", "model")
+        if value != preset[key] and key not in ("dataset", "model", *configs.NEUTRAL)
     }
 
 

@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from . import files, jsonl
 from .baselines import GraphBaseline
-from .config import ADDED, Config, check_choice, short_name
+from .config import ADDED, NEUTRAL, Config, check_choice, short_name
 from .data import Batch, Graphs, Split
 from .gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, Prediction
 
@@ -161,8 +161,8 @@ class Place:
 
 def digest(config: Config) -> str:
     """A short name of the settings: runs of different settings do not mix. A setting that was added later
-    does not rename the runs from before."""
-    settings = config.to_dict()
+    does not rename the runs from before, nor does one that changes no results."""
+    settings = config.to_dict() | NEUTRAL
     for key, value in ADDED.items():
         if settings[key] == value:
             del settings[key]

@@ -123,6 +123,15 @@ class PlainForms(TorchDispatchMode):
         return (plain or func)(*args, **(kwargs or {}))
 
 
+def check_derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> None:
+    """First and second derivatives are right; those of forward mode, which there are not, raise."""
+    inputs = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+    assert torch.autograd.gradcheck(function, inputs)
+    assert torch.autograd.gradgradcheck(lambda *tensors: function(*tensors) ** 2, inputs)
+    with pytest.raises(RuntimeError, match=r"forward-mode derivatives .* are not implemented"):
+        torch.func.jvp(function, inputs, inputs)
+
+
 def refused(function: Callable[..., Any], message: str, *arguments: Any, **keywords: Any) -> None:
     """``function`` raises exactly this text, with kernels and in plain PyTorch; on tensors without data as
     well, unless the text speaks of a value."""

@@ -25,13 +25,13 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "lib":
 
 LOAD = """
 import json, torch, gpn_ops
-from gpn_ops import _library
+from gpn_ops import library
 names = {schema.name for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("gpn::")}
 with_kernel = {
     key: sorted(name for name in names if torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
     for key in ("CPU", "CUDA")
 }
-print(json.dumps({"status": _library.cuda_status(), "waiting": _library.WAITING, **with_kernel}))
+print(json.dumps({"status": library.cuda_status(), "waiting": library.WAITING, **with_kernel}))
 """
 
 

@@ -9,7 +9,7 @@ def why_no_cuda() -> str | None:
         return f"torch {torch.__version__} is a build without CUDA"
     if not torch.cuda.is_available():
         return "no GPU is available"
-    from gpn_ops import _library
+    from gpn_ops import library
 
     torch.cuda.init()  # which loads the library
-    return None if _library.cuda_loaded() else f"CUDA library: {_library.cuda_status()}"
+    return None if library.cuda_loaded() else f"CUDA library: {library.cuda_status()}"

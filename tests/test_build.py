@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -15,21 +16,24 @@ import pytest
 import torch
 
 import gpn_ops
-from gpn_ops import _library
+from gpn_ops import library
 from gpn_ops.ops import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = [
     pytest.param(
-        library,
-        id=library.stem,
-        marks=pytest.mark.skipif(not library.exists(), reason=f"{library.name} was not built"),
+        file,
+        id=file.stem,
+        marks=pytest.mark.skipif(not file.exists(), reason=f"{file.name} was not built"),
     )
-    for library in (_library.CPU_LIBRARY, _library.CUDA_LIBRARY)
+    for file in (library.CPU_LIBRARY, library.CUDA_LIBRARY)
 ]
 needs_binutils = pytest.mark.skipif(
     not (shutil.which("nm") and shutil.which("readelf")), reason="nm and readelf (binutils) are not installed"
 )
+
+
+EMPTY = tempfile.TemporaryDirectory()
 
 
 def run(*command: object, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +43,7 @@ def run(*command: object, **environ: str) -> subprocess.CompletedProcess[str]:
         text=True,
         env={**os.environ, **environ},
         # Not the root, where Python would prefer the checkout's package, nor where setuptools finds others.
-        cwd=Path(__file__).parent / "cpp",
+        cwd=EMPTY.name,
     )
 
 
@@ -101,10 +105,10 @@ def test_loads_on_systems_of_manylinux_2_28(library):
 
 
 def test_build_info_describes_the_build():
-    info = _library.build_info()
+    info = library.build_info()
     assert info["version"] == gpn_ops.__version__
     assert info["torch"].startswith("2.")
-    assert (info["cuda"] is not None) == _library.CUDA_LIBRARY.exists()
+    assert (info["cuda"] is not None) == library.CUDA_LIBRARY.exists()
 
 
 # ----------------------------------------------------------------------------------------- the wheel
@@ -128,7 +132,7 @@ def test_version_is_the_same_everywhere():
     os.environ.get("GPN_OPS_TEST_INSTALLED") != "1", reason="GPN_OPS_TEST_INSTALLED=1: a wheel is under test"
 )
 def test_installed_package_is_under_test():
-    assert ROOT / "gpn_ops" != _library.DIRECTORY
+    assert ROOT / "gpn_ops" != library.DIRECTORY
 
 
 def test_unknown_switch_is_an_error():
@@ -193,7 +197,7 @@ def test_default_architectures_are_those_that_the_compiler_knows(tmp_path, versi
     assert chosen_archs(tmp_path, version) == (archs, "")
     # Every GPU from 7.5 on is served, by PTX where no code fits.
     for capability in [(7, 5), (8, 0), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 1), (13, 0)]:
-        assert _library.code_for(archs, capability) is not None, capability
+        assert library.code_for(archs, capability) is not None, capability
 
 
 @needs_cmake
@@ -302,7 +306,7 @@ def test_auto_goes_on_without_cuda_where_its_build_fails(checkout, tmp_path):
         assert not (checkout / "gpn_ops" / "libgpn_ops_cuda.so").exists()
         program = (
             "import gpn_ops, torch; e = torch.tensor([[0, 1], [1, 0]]); "
-            "print(gpn_ops.parse(e, torch.ones(2), 3).tolist(), gpn_ops._library.DIRECTORY)"
+            "print(gpn_ops.parse(e, torch.ones(2), 3).tolist(), gpn_ops.library.DIRECTORY)"
         )
         loaded = run(sys.executable, "-c", program, PYTHONPATH=str(checkout))
         assert loaded.stdout == f"[0, 0, 1] {checkout / 'gpn_ops'}\n", loaded.stderr
@@ -328,7 +332,7 @@ def test_auto_goes_on_without_cuda_where_its_build_fails(checkout, tmp_path):
 def package_copy(tmp_path):
     """A copy of the package's Python files without its libraries."""
     copy = tmp_path / "gpn_ops"
-    shutil.copytree(_library.DIRECTORY, copy, ignore=shutil.ignore_patterns("*.so", "_build_info.json"))
+    shutil.copytree(library.DIRECTORY, copy, ignore=shutil.ignore_patterns("*.so", "_build_info.json"))
     return copy
 
 
@@ -367,7 +371,7 @@ def test_library_of_another_version(package_copy):
 
 def test_library_that_does_not_load(package_copy):
     (package_copy / "libgpn_ops.so").write_text("not a library")
-    (package_copy / "_build_info.json").write_text(json.dumps(_library.build_info()))
+    (package_copy / "_build_info.json").write_text(json.dumps(library.build_info()))
     message = import_error(package_copy)
     assert f"does not load with torch {torch.__version__} (gpn_ops needs torch >= 2.10)" in message
     assert "file too short" in message  # what the system's loader said
@@ -385,8 +389,8 @@ class Machine:
         self.library = tmp_path / "libgpn_ops_cuda.so"
         self.loaded: list[Path] = []
         monkeypatch.delenv("GPN_OPS_LOAD_CUDA", raising=False)
-        monkeypatch.setattr(_library, "_cuda_reason", None)
-        monkeypatch.setattr(_library, "CUDA_LIBRARY", self.library)
+        monkeypatch.setattr(library, "_cuda_reason", None)
+        monkeypatch.setattr(library, "CUDA_LIBRARY", self.library)
         monkeypatch.setattr(torch.ops, "load_library", self.loaded.append)
 
     def load(
@@ -402,22 +406,22 @@ class Machine:
             self.library.touch()
         started: list[Callable[[], None]] = []
         info = {"cuda": built, "cuda_archs": archs, "without_cuda": "" if built else "nvcc was not found"}
-        self.monkeypatch.setattr(_library, "build_info", lambda: info)
-        self.monkeypatch.setattr(_library, "driver_version", lambda: driver)
+        self.monkeypatch.setattr(library, "build_info", lambda: info)
+        self.monkeypatch.setattr(library, "driver_version", lambda: driver)
         self.monkeypatch.setattr(torch.version, "cuda", torch_cuda)
         self.monkeypatch.setattr(torch.cuda, "_lazy_call", started.append)
         self.monkeypatch.setattr(torch.cuda, "device_count", lambda: len(gpus))
         self.monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: gpus[index])
         self.monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"model {index}")
-        _library._load_cuda()
+        library._load_cuda()
         if started:
-            assert _library.cuda_status() == _library.WAITING
-            assert not _library.cuda_loaded()
+            assert library.cuda_status() == library.WAITING
+            assert not library.cuda_loaded()
             assert self.loaded == []
         for call in started:
             call()
-        assert _library.cuda_loaded() == (self.loaded == [self.library])
-        return _library.cuda_status()
+        assert library.cuda_loaded() == (self.loaded == [self.library])
+        return library.cuda_status()
 
 
 @pytest.fixture
@@ -468,7 +472,7 @@ def test_cuda_is_loaded_on_demand(machine, monkeypatch, torch_cuda):
     ],
 )
 def test_code_for_a_gpu(archs, capability, code):
-    assert _library.code_for(archs, capability) == code
+    assert library.code_for(archs, capability) == code
 
 
 def test_gpu_without_code_gets_the_plain_path(machine):
@@ -513,7 +517,7 @@ def test_driver_version(tmp_path):
     source = tmp_path / "driver.c"
     source.write_text("int cuDriverGetVersion(int* version) { *version = 12080; return 0; }")
     subprocess.run(["cc", "-shared", "-fPIC", source, "-o", tmp_path / "libcuda.so.1"], check=True)
-    command = "from gpn_ops import _library; print(_library.driver_version())"
+    command = "from gpn_ops import library; print(library.driver_version())"
     done = run(sys.executable, "-c", command, LD_LIBRARY_PATH=str(tmp_path))
     assert done.stdout == "(12, 8)\n", done.stderr
 
@@ -527,15 +531,15 @@ def test_import_does_not_start_cuda():
 
 
 def test_cuda_library_that_does_not_load(monkeypatch, tmp_path):
-    library = tmp_path / "libgpn_ops_cuda.so"
-    library.write_text("not a library")
-    monkeypatch.setattr(_library, "_cuda_reason", None)
-    monkeypatch.setattr(_library, "CUDA_LIBRARY", library)
-    monkeypatch.setattr(_library, "build_info", lambda: {"cuda": "13.0"})
+    file = tmp_path / "libgpn_ops_cuda.so"
+    file.write_text("not a library")
+    monkeypatch.setattr(library, "_cuda_reason", None)
+    monkeypatch.setattr(library, "CUDA_LIBRARY", file)
+    monkeypatch.setattr(library, "build_info", lambda: {"cuda": "13.0"})
     monkeypatch.setenv("GPN_OPS_LOAD_CUDA", "1")
-    _library._load_cuda()
-    reason = _library.cuda_status()
-    assert f"{library} does not load with torch {torch.__version__}" in reason
+    library._load_cuda()
+    reason = library.cuda_status()
+    assert f"{file} does not load with torch {torch.__version__}" in reason
     assert "file too short" in reason
 
 
@@ -547,9 +551,9 @@ def test_collect_env_reports_the_build():
     assert done.returncode == 0, done.stderr
     report = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert report["gpn_ops"] == gpn_ops.__version__
-    assert report["CPU library"] == f"loaded from {_library.CPU_LIBRARY}"
-    assert report["CUDA library"] == _library.cuda_status()
-    assert f"compiler {_library.build_info()['compiler']}" in report["built with"]
+    assert report["CPU library"] == f"loaded from {library.CPU_LIBRARY}"
+    assert report["CUDA library"] == library.cuda_status()
+    assert f"compiler {library.build_info()['compiler']}" in report["built with"]
     assert report["torch"] == torch.__version__
     assert report["GPN_OPS_CUDA"] == "0"
     assert {"GPUs", "Python", "platform", "C++ compiler", "nvcc", "torch_geometric"} <= report.keys()

@@ -1,10 +1,13 @@
 """docs/contract.md says what the code does: its examples run, its error texts are the tested ones."""
 
 import doctest
+import inspect
 import re
 from pathlib import Path
 
 import graphs
+
+import gpn_ops
 
 CONTRACT = Path(__file__).parent.parent / "docs" / "contract.md"
 
@@ -23,3 +26,31 @@ def test_error_texts_are_those_of_the_bad_inputs():
     tested = {expectation(bad.message) for bad in graphs.BAD_INPUTS}
     two_devices = "scores: expected on the same device as edge_index (cpu)"
     assert {expectation(text) for text in documented} == {*tested, two_devices}
+
+
+def sections() -> dict[str, str]:
+    """The text of every section of the operators, by the name in its heading."""
+    operators = re.search(r"^## Operators$(.*?)^## ", CONTRACT.read_text(), re.MULTILINE | re.DOTALL)[1]
+    _, *parts = re.split(r"^### `(\w+)`$", operators, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_every_public_operator_has_its_section():
+    functions = [name for name in gpn_ops.__all__ if inspect.isfunction(getattr(gpn_ops, name))]
+    assert sorted(sections()) == sorted(functions)
+
+
+def test_sections_say_everything_and_show_it():
+    for name, text in sections().items():
+        labels = re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE)
+        assert [label for label in labels if label != "Gradient"] == [
+            "Inputs",
+            "Result",
+            "Determinism",
+            "Errors",
+            "Cost",
+        ], name
+        assert f">>> gpn_ops.{name}(" in text or f"= gpn_ops.{name}(" in text
+        documented = re.search(rf"^`{name}\((.*?)\)`", text, re.MULTILINE | re.DOTALL)[1]
+        signature = inspect.signature(getattr(gpn_ops, name))
+        assert [part.split("=")[0] for part in documented.split(", ")] == list(signature.parameters)

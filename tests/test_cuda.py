@@ -138,8 +138,11 @@ class Emulated(StandIn):
     """The same on the device of tests/standin, whose kernels are those of CUDA: a pass says that they are
     right, and that nothing waits for the device where it should not."""
 
-    first = torch.device(standin.NAME, 0)
     bad_id_text = Cuda.bad_id_text
+
+    @property
+    def first(self) -> torch.device:
+        return torch.device(standin.NAME, 0)
 
     def second(self) -> torch.device:
         return torch.device(standin.NAME, 1)

@@ -13,12 +13,12 @@ import check_ptxas
 import pytest
 import torch
 
-from gpn_ops import _library
+from gpn_ops import library
 
 ROOT = Path(__file__).resolve().parent.parent
 
 needs_library = pytest.mark.skipif(
-    not _library.CUDA_LIBRARY.exists(),
+    not library.CUDA_LIBRARY.exists(),
     reason="the CUDA library was not built (`make cuda` builds and tests it)",
 )
 
@@ -29,8 +29,8 @@ import ctypes, sys
 if sys.argv[1]:
     ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 import torch
-from gpn_ops import _library
-assert _library.cuda_loaded(), _library.cuda_status()
+from gpn_ops import library
+assert library.cuda_loaded(), library.cuda_status()
 schemas = {schema.name for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("gpn::")}
 for name in sorted(schemas):
     if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA"):
@@ -53,12 +53,12 @@ def stub_of_torch_cuda(directory: Path) -> Path:
     ).stdout
     defined = {line.split()[-1] for line in given.splitlines()}
     missing = {
-        name for name in undefined_symbols(_library.CUDA_LIBRARY) if re.match("(aoti_)?torch_", name)
+        name for name in undefined_symbols(library.CUDA_LIBRARY) if re.match("(aoti_)?torch_", name)
     } - defined
-    source, library = directory / "stub.c", directory / "libstub.so"
+    source, stub = directory / "stub.c", directory / "libstub.so"
     source.write_text("".join(f"int {name}(void) {{ return 1; }}\n" for name in sorted(missing)))
-    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
-    return library
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", stub], check=True)
+    return stub
 
 
 @needs_library

@@ -573,8 +573,8 @@ def test_memory_stays_within_the_stated_bound(alone, dtype):
     # The part that the bound on the exchange is about: dominant and choices, which are held meanwhile, apart.
     choices = torch.empty(2, n, dtype=torch.int64)
     dominant = gpn_ops.dominant(edge_index, scores, n)
-    node = next(gpn_ops._keys.tiles(n, chunk_bytes))
-    part = peak(lambda: gpn_ops._keys.best_of_part(edge_index, scores, dominant, node))
+    node = next(gpn_ops.keys.tiles(n, chunk_bytes))
+    part = peak(lambda: gpn_ops.keys.best_of_part(edge_index, scores, dominant, node))
     assert part <= chunk_bytes
     assert choices.nbytes + dominant.nbytes == 24 * n
 

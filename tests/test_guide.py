@@ -77,6 +77,16 @@ def test_node_classifier_learns_two_halves_of_a_path():
     assert (out.argmax(dim=1) == y).float().mean() > 0.8
 
 
+def test_ways_to_tame_masks():
+    names = run(program("LayerNorm"))
+    out = names["out"]
+    mean = names["pool"].multiset(names["x"], out.cluster, out.x.size(0))
+    mean_score = names["scaled"] / mean
+    assert ((mean_score > 0) & (mean_score < 1)).all()
+    names["scaled"].sum().backward()
+    assert any(parameter.grad.any() for parameter in names["pool"].select.parameters())
+
+
 def test_option_table_is_complete_and_right_about_defaults():
     documented = re.findall(r"^\| `(\w+)` \(([^)]*)\) \|", GUIDE, re.MULTILINE)
     parameters = inspect.signature(ParsePooling).parameters.values()

@@ -80,11 +80,12 @@ def test_thread_count_does_not_matter():
     clustered.same_bits_for_any_thread_count(run)
 
 
-def test_gradcheck(device):
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_derivatives(device, dtype):
     graph = clustered.random_clustered(12, 40, 4).to(device)
-    scores = graph.scores.double().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda s: gpn_ops.mask(graph.edge_index, s, graph.cluster, graph.num_clusters).mask, scores
+    clustered.check_derivatives(
+        lambda s: gpn_ops.mask(graph.edge_index.to(dtype), s, graph.cluster, graph.num_clusters).mask,
+        graph.scores.double(),
     )
 
 
@@ -129,7 +130,9 @@ GOOD = {
     ("replaced", "message"),
     [
         ({"edge_index": torch.ones(2, 3)}, "edge_index: expected an int64 or int32 tensor, got float32"),
+        ({"scores": None}, "scores: expected a tensor, got None"),
         ({"scores": torch.ones(2)}, "scores: expected shape [num_edges] = [3], got [2]"),
+        ({"cluster": None}, "cluster: expected a tensor, got None"),
         ({"cluster": torch.ones(3)}, "cluster: expected an int64 tensor, got float32"),
         ({"num_clusters": -1}, "num_clusters: expected a non-negative integer, got -1"),
     ],

@@ -3,10 +3,12 @@
 import threading
 from collections import Counter
 
+import clustered
 import graphs
 import oracles
 import pytest
 import torch
+import torch._dynamo.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -358,6 +360,22 @@ def test_bad_input_of_components(bad):
         with pytest.raises(RuntimeError) as error:
             function(**arguments)
         assert str(error.value) == bad.message
+
+
+@pytest.mark.parametrize("function", [gpn_ops.parse, gpn_ops.dominant])
+def test_none_for_a_tensor_is_named(function):
+    clustered.refused(function, "scores: expected a tensor, got None", graphs.ring(4), None, 4)
+    clustered.refused(function, "edge_index: expected a tensor, got None", None, torch.ones(8), 4)
+    clustered.refused(gpn_ops.components, "edge_index: expected a tensor, got None", None, 4)
+
+
+@pytest.mark.parametrize(("largest", "num_nodes"), [(3, 2**50), (2**50 - 1, None)])
+@pytest.mark.parametrize("function", [gpn_ops.parse, gpn_ops.dominant, gpn_ops.components])
+def test_more_nodes_than_memory_holds(function, largest, num_nodes):
+    arguments = [torch.tensor([[0, largest], [largest, 0]]), torch.ones(2)]
+    room = rf"no room for a tensor of shape \[{2**50}\] and dtype int64, whose size follows from num_nodes"
+    with pytest.raises(RuntimeError, match=f"^out of memory: {room}"):
+        function(*arguments[: 1 if function is gpn_ops.components else 2], num_nodes)
 
 
 @pytest.mark.parametrize("number_of_rows", [1, 3])

@@ -1,4 +1,7 @@
-"""The wheel in dist/, as `make wheel` leaves it, and what the extras promise. Other tests: test_build.py."""
+"""The wheel in dist/, as `make wheel` leaves it, what the extras promise, and what workflows call.
+
+Other tests: test_build.py.
+"""
 
 import ast
 import email
@@ -132,3 +135,33 @@ def test_an_error_names_the_extra(module, program, said):
     assert done.returncode != 0
     assert done.stderr.splitlines()[-1].startswith("ImportError: "), done.stderr
     assert said in done.stderr
+
+
+# --------------------------------------------------------------------------------------------- the workflows
+
+WORKFLOWS = {file.name: file.read_text() for file in (ROOT / ".github" / "workflows").glob("*.yml")}
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def test_workflows_call_targets_that_exist():
+    words = [word for text in WORKFLOWS.values() for word in re.findall(r"run: make ([a-z0-9. -]+)", text)]
+    targets = {target for word in words for target in word.split()}
+    assert {"lint", "test", "test-wheel", "test-all"} <= targets
+    rules = re.findall(r"^([a-z0-9. -]+):", MAKEFILE, re.MULTILINE)
+    assert targets - {target for rule in rules for target in rule.split()} == set()
+
+
+def test_workflows_test_the_oldest_and_the_newest_torch():
+    tested = re.findall(r'torch: "([\d.]+)"', WORKFLOWS["ci.yml"])
+    oldest = next(
+        requirement.specifier
+        for requirement in map(Requirement, metadata.requires("gpn_ops"))
+        if requirement.name == "torch"
+    )
+    newest = re.search(r"^TORCH_LATEST \?= (.*)$", MAKEFILE, re.MULTILINE)
+    assert (f">={tested[0].removesuffix('.0')}", tested[-1]) == (str(oldest), f"{newest[1]}.0")
+
+
+def test_workflows_say_that_they_have_never_run():
+    assert len(WORKFLOWS) > 2, "the workflows were not found"
+    assert [name for name, text in WORKFLOWS.items() if not text.startswith("# Never run yet")] == []

@@ -44,7 +44,7 @@ struct Device {
   Threads run;
 
   static Tensor new_tensor(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
-    const Tensor tensor = torch::stable::new_empty(like, shape, type);
+    const Tensor tensor = new_empty(like, shape, type);
     use_large_pages(tensor.mutable_data_ptr(), tensor.numel() * int64_t(tensor.element_size()));
     return tensor;
   }

@@ -4,6 +4,7 @@
 #include "components.h"
 #include "device.h"
 #include "dominant.h"
+#include "dropout.h"
 #include "lift.h"
 #include "mask.h"
 #include "pair_dot.h"

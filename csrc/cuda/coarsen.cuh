@@ -1,7 +1,7 @@
 // The graph between clusters, on CUDA.
 #pragma once
 
-#include "../core/atomic.h"
+#include "largest.cuh"
 #include "unique_edges.cuh"
 
 namespace gpn::cuda {
@@ -18,33 +18,19 @@ struct BetweenClusters {
       return keys.dropped();
     }
     const int64_t r = cluster[row], c = cluster[col];
-    if (!fits(r, num_nodes) || !fits(c, num_nodes)) return keys.dropped();  // find_largest has asserted
+    if (!fits(r, num_nodes) || !fits(c, num_nodes)) return keys.dropped();  // raise_largest has asserted
     return r != c || self_loops ? keys.key(r, c) : keys.dropped();
   }
 };
 
-__device__ inline bool is_cluster(int64_t id, int64_t num_clusters) {
-  if (!fits(id, num_clusters)) {
+struct AssertCluster {
+  int64_t num_nodes;
+  __device__ bool operator()(int64_t id) const {
+    if (fits(id, num_nodes)) return true;
     __assert_fail("cluster: ids from 0 to num_nodes - 1", __FILE__, __LINE__, "gpn::cuda");
     return false;
   }
-  return true;
-}
-
-// *largest = the largest cluster, at least what stood there.
-// Registers: 40.
-template <class Id>
-__global__ void find_largest(const Id* cluster, int64_t num_nodes, Id* largest) {
-  Id most = -1;
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    if (is_cluster(cluster[v], num_nodes) && cluster[v] > most) most = cluster[v];
-  }
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const Id other = __shfl_down_sync(0xffffffffu, most, offset);
-    most = other > most ? other : most;
-  }
-  if (threadIdx.x % kWarp == 0) atomic_raise(largest, most);
-}
+};
 
 // representative[c] = the smallest node of cluster c, at most what stood there.
 // Registers: 32.
@@ -77,7 +63,8 @@ template <class Found, class Scratch>
 void coarsen_kernel(const Launcher& launch, const Edges& edges, const int64_t* cluster, bool self_loops,
                     const int64_t* batch, int64_t* slot, Found& found, const Scratch& scratch) {
   const auto largest_cluster = [&](int64_t* largest) {
-    launch(find_largest<int64_t>, edges.num_nodes, cluster, edges.num_nodes, largest);
+    launch(raise_largest<int64_t, AssertCluster>, edges.num_nodes, cluster, edges.num_nodes,
+           AssertCluster{edges.num_nodes}, largest);
   };
   const int64_t num_clusters = distinct(launch, edges, BetweenClusters{cluster, self_loops, batch},
                                         largest_cluster, slot, found, scratch);

@@ -5,22 +5,9 @@
 
 #include "../core/errors.h"
 #include "../core/union_find.h"
-#include "launch.cuh"
+#include "largest.cuh"
 
 namespace gpn::cuda {
-
-// largest: one word, the largest id of the list, at least what stood there.
-// Registers: 64.
-template <class Id>
-__global__ void raise_largest(const Id* ids, int64_t count, Id* largest) {
-  Id most = -1;
-  for (int64_t i = thread_index(); i < count; i += thread_count()) most = ids[i] > most ? ids[i] : most;
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const Id other = __shfl_down_sync(0xffffffffu, most, offset);
-    most = other > most ? other : most;
-  }
-  if (threadIdx.x % kWarp == 0) atomic_raise(largest, most);
-}
 
 // Registers: 32.
 template <class Node>
@@ -96,8 +83,8 @@ int64_t count_nodes(const Launcher& launch, const int64_t* row, const int64_t* c
                     const Scratch& scratch) {
   int64_t* on_device = room<int64_t>(scratch, 1);
   launch(fill<int64_t>, 1, on_device, 1, -1);
-  launch(raise_largest<int64_t>, count, row, count, on_device);
-  launch(raise_largest<int64_t>, count, col, count, on_device);
+  launch(raise_largest<int64_t, AnyId>, count, row, count, AnyId(), on_device);
+  launch(raise_largest<int64_t, AnyId>, count, col, count, AnyId(), on_device);
   int64_t on_host = -1;
   launch.read(on_device, &on_host, 1);
   if (on_host >= kMostNodes) {

@@ -22,7 +22,7 @@ class Device {
 
   // Freed memory is reused in stream order, so a tensor may go before the kernels that use it have run.
   static Tensor new_tensor(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
-    return torch::stable::new_empty(like, shape, type);
+    return new_empty(like, shape, type);
   }
 
   [[noreturn]] static void throw_out_of_memory(const std::string& text) { cuda::throw_out_of_memory(text); }

@@ -4,6 +4,7 @@
 #include "components.cuh"
 #include "device.h"
 #include "dominant.cuh"
+#include "dropout.cuh"
 #include "lift.cuh"
 #include "mask.cuh"
 #include "pair_dot.cuh"

@@ -12,7 +12,7 @@ __global__ void lift(Segments<> segments, const T* x, T* out) {
   const int64_t width = segments.width;
   for (int64_t at = thread_index(); at < segments.rows * width; at += thread_count()) {
     const int64_t c = segments.cluster[at / width];
-    const bool usable = is_cluster_or_none(c, segments.num_clusters) && c >= 0;
+    const bool usable = assert_cluster_or_none(c, segments.num_clusters) && c >= 0;
     out[at] = usable ? x[c * width + at % width] : T(0);
   }
 }

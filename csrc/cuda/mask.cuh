@@ -11,7 +11,7 @@ __device__ inline int64_t inner_cluster(const Edges& edges, const int64_t* clust
   const int64_t row = edges.row[edge], col = edges.col[edge];
   if (!in_range(row, edges.num_nodes) || !in_range(col, edges.num_nodes)) return -1;
   const int64_t c = cluster[row];
-  return c == cluster[col] && is_cluster_or_none(c, num_clusters) ? c : -1;
+  return c == cluster[col] && assert_cluster_or_none(c, num_clusters) ? c : -1;
 }
 
 // Registers: 40.

@@ -76,7 +76,7 @@ void add_both_ends(const Launcher& launch, const Pairs& pairs, int64_t width, Te
 // partial[tile, k] = sum over the pairs p of a tile of grad[p] * h[i, k] * h[j, k].
 // Registers: 40.
 template <class T>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kMostThreads, 1)
     sum_tiles(Pairs pairs, const T* grad, const T* h, int64_t width, int64_t tile, double* partial) {
   const int64_t tiles = (pairs.count + tile - 1) / tile;
   for (int64_t at = thread_index(); at < tiles * width; at += thread_count()) {

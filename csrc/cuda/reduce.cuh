@@ -68,8 +68,8 @@ Runs<Index> sort_by_owner(const Launcher& launch, const Index* owner, const Inde
   return {sorted_owner, sorted_item, begin, count, num_owners};
 }
 
-// Whether an id from -1 up may be used, where -1 means 'in no cluster'.
-__device__ inline bool is_cluster_or_none(int64_t id, int64_t num_clusters) {
+// Asserts that an id is one from -1 up, where -1 means 'in no cluster', and returns whether it may be used.
+__device__ inline bool assert_cluster_or_none(int64_t id, int64_t num_clusters) {
   if (id >= -1 && id < num_clusters) return true;
   __assert_fail("cluster: ids from -1 to num_clusters - 1", __FILE__, __LINE__, "gpn::cuda");
   return false;
@@ -80,7 +80,7 @@ template <class Index>
 __global__ void own_rows(const int64_t* cluster, int64_t rows, int64_t num_clusters, Index* owner,
                          Index* item) {
   for (int64_t i = thread_index(); i < rows; i += thread_count()) {
-    const bool usable = is_cluster_or_none(cluster[i], num_clusters) && cluster[i] >= 0;
+    const bool usable = assert_cluster_or_none(cluster[i], num_clusters) && cluster[i] >= 0;
     owner[i] = Index(usable ? cluster[i] : num_clusters);
     item[i] = Index(i);
   }
@@ -320,7 +320,7 @@ template <class Id>
 __global__ void count_rows(Segments<Id> segments, int64_t* sizes) {
   for (int64_t i = thread_index(); i < segments.rows; i += thread_count()) {
     const int64_t c = segments.cluster[i];
-    if (is_cluster_or_none(c, segments.num_clusters) && c >= 0) {
+    if (assert_cluster_or_none(c, segments.num_clusters) && c >= 0) {
       AtomicRef<int64_t>(sizes[c]).fetch_add(1, memory_order_relaxed);
     }
   }

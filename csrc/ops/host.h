@@ -21,6 +21,18 @@ namespace gpn {
 
 using torch::stable::contiguous;
 
+// An uninitialised tensor. Where there is no room for it, torch itself says only which of its calls failed.
+inline Tensor new_empty(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
+  try {
+    return torch::stable::new_empty(like, shape, type);
+  } catch (const std::exception&) {
+    std::ostringstream sizes;
+    for (size_t d = 0; d < shape.size(); ++d) sizes << (d ? ", " : "") << shape[d];
+    fail("out of memory: no room for a tensor of shape [", sizes.str(), "] and dtype ", dtype_name(type),
+         ", whose size follows from num_nodes, num_clusters, or the largest id where they are not given");
+  }
+}
+
 // Memory from torch's allocator, for as long as the object lives.
 template <class Device>
 class Scratch {

@@ -4,6 +4,7 @@
 #include "coarsen.h"
 #include "components.h"
 #include "dominant.h"
+#include "dropout.h"
 #include "errors_of_torch.h"
 #include "lift.h"
 #include "mask.h"
@@ -29,6 +30,8 @@
   m.impl("accumulate_", GPN_BOX(Device, accumulate_));                 \
   m.impl("cluster_sizes", GPN_BOX(Device, cluster_sizes));             \
   m.impl("lift", GPN_BOX(Device, lift));                               \
+  m.impl("dropout", GPN_BOX(Device, dropout));                         \
+  m.impl("dropout_", GPN_BOX(Device, dropout_));                       \
   m.impl("pair_dot", GPN_BOX(Device, pair_dot));                       \
   m.impl("pair_dot_backward", GPN_BOX(Device, pair_dot_backward));     \
   m.impl("pair_product", GPN_BOX(Device, pair_product));               \

@@ -8,6 +8,7 @@ except ImportError as error:
     ) from error
 
 from .connect import ConnectClusters
+from .conv import Adjacency, UndirectedGCNConv
 from .dropout import Dropout
 from .hierarchy import HierarchyOutput, ParseHierarchy
 from .multiset import DeepSets, Reduce
@@ -17,6 +18,7 @@ from .select import SelectParse
 from .tree import Level, ParseTree
 
 __all__ = [
+    "Adjacency",
     "ConnectClusters",
     "DeepSets",
     "Dropout",
@@ -29,4 +31,5 @@ __all__ = [
     "PoolOutput",
     "Reduce",
     "SelectParse",
+    "UndirectedGCNConv",
 ]

@@ -28,7 +28,14 @@ def _is_plain(module: Module) -> bool:
         # None is a layer without a bias; a subclass of Tensor (quantised, sharded) has products of its own.
         type(module.weight) in (Parameter, Tensor)
         and type(module.bias) in (Parameter, Tensor)
-        and not module._forward_hooks
+        and is_untouched(module)
+    )
+
+
+def is_untouched(module: Module) -> bool:
+    """Whether a call of a module is a call of its class: no hooks of its own, no other forward."""
+    return (
+        not module._forward_hooks
         and not module._forward_pre_hooks
         and not module._backward_hooks
         and not module._backward_pre_hooks
@@ -37,10 +44,18 @@ def _is_plain(module: Module) -> bool:
     )
 
 
-def keeps_nothing(layer: Any) -> bool:
-    """Whether a layer may compute in tiles, which keep nothing for backward. Where it is not to recompute, it
-    still may without gradients; but then dropout must not draw in another way than with them."""
-    return layer.recompute or not (torch.is_grad_enabled() or (layer.training and layer.dropout > 0))
+# What a layer may keep for backward where that is left to us: little beside the features of a large graph.
+KEPT_BYTES = 2**22
+
+
+def keeps_nothing(recompute: bool | str, kept_values: int) -> bool:
+    """Whether an MLP that could keep so many values for backward is to keep none."""
+    if not torch.is_grad_enabled():
+        return True
+    if recompute == "auto":
+        # A compiled layer serves all sizes.
+        return torch.compiler.is_compiling() or kept_values * 4 > KEPT_BYTES
+    return bool(recompute)
 
 
 def parameters_of(modules: Iterable[Any]) -> list[Tensor]:

@@ -67,3 +67,8 @@ def check_num_layers(name: str, num_layers: int) -> None:
 def check_probability(name: str, p: float) -> None:
     if not 0 <= p <= 1:
         raise ValueError(f"{name}: expected a probability, got {p}")
+
+
+def check_recompute(recompute: bool | str) -> None:
+    if not isinstance(recompute, bool) and recompute != "auto":
+        raise ValueError(f"recompute: expected True, False or 'auto', got {recompute!r}")

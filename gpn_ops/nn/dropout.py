@@ -1,21 +1,25 @@
-"""Dropout with cheap random numbers."""
+"""Dropout that keeps no mask."""
 
 import torch
 from torch import Tensor
 
-from gpn_ops.ops.tiles import kept
+from gpn_ops import ops
+from gpn_ops.ops.tiles import PLACES, draw_seed
 
 from ._inputs import check_probability
 
 
 class Dropout(torch.nn.Module):
-    r"""As :class:`torch.nn.Dropout`, several times faster on the CPU.
+    r"""As :class:`torch.nn.Dropout`, without a mask that is kept for backward, and many times faster on the
+    CPU.
 
-    There an element is dropped by 16 random bits, four elements sharing a word of the generator, so the
-    probability is rounded to a multiple of :math:`2^{-16}`.
+    A call draws one number from torch's generator; what is dropped follows from it and from an element's
+    place, and backward finds it again. The probability is rounded to a multiple of :math:`2^{-16}`.
 
     Args:
         p (float): The probability with which an element is dropped. (default: :obj:`0.5`)
+        relu (bool, optional): If :obj:`True`, a ReLU comes before, in the same pass. Backward needs no more
+            than the output then, which the next layer keeps anyway. (default: :obj:`False`)
 
     Example:
         >>> import torch
@@ -24,23 +28,26 @@ class Dropout(torch.nn.Module):
         tensor(1.)
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, relu: bool = False) -> None:
         super().__init__()
         check_probability("p", p)
         self.p = p
+        self.relu = relu
 
     def forward(self, x: Tensor) -> Tensor:
         r"""Forward pass."""
-        return dropout(x, self.p, self.training)
+        seed = draw_seed(x, self.p, self.training)
+        if self.relu:
+            return relu_dropout(x, self.p, seed)
+        return x if seed is None else ops.dropout(x, seed, self.p)
 
     def extra_repr(self) -> str:
-        return f"p={self.p}"
+        return f"p={self.p}, relu={self.relu}"
 
 
-def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """:class:`Dropout` as a function."""
-    if not training or p == 0:
-        return x
-    if torch.compiler.is_compiling():  # The compiler has cheap random numbers of its own.
-        return torch.nn.functional.dropout(x, p)
-    return x * kept(x, p)
+def relu_dropout(x: Tensor, p: float, seed: Tensor | None, layer: int = 0) -> Tensor:
+    """ReLU, then dropout, as the operators on tiles draw it for this hidden layer. Without a seed nothing is
+    dropped."""
+    if seed is None:
+        return x.relu()
+    return ops.dropout(x, seed, p, relu=True, first=layer * PLACES)

@@ -37,8 +37,12 @@ class ParseHierarchy(torch.nn.Module):
 
     Every graph has its own height. One that does not shrink at a level leaves the batch with the features
     that came into that level, as if the level had not been; one without edges does not enter it. So the work
-    of a level is that of the graphs which are still shrinking, and the result for a graph does not depend on
-    the others in its batch.
+    of a level is that of the graphs which are still shrinking.
+
+    The result for a graph does not depend on the others in its batch, as far as the scores do not: given the
+    same bits of scores, its tree has the same bits. Matrix products may round differently in another batch.
+    Where the best two edges of a node score the same but for rounding, as edges that the graph's symmetries
+    exchange do, another one may then be chosen.
 
     Args:
         pool (ParsePooling): The pooling layer, or a module called as it is: :obj:`torch.compile(pool)`.

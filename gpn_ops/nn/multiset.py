@@ -8,8 +8,8 @@ from gpn_ops.checks import check_reduction
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype
 
 from ._children import are_plain, keeps_nothing, parameters_of
-from ._inputs import check_num_layers, check_probability
-from .dropout import dropout
+from ._inputs import check_num_layers, check_probability, check_recompute
+from .dropout import relu_dropout
 
 
 class Reduce(torch.nn.Module):
@@ -58,8 +58,9 @@ class DeepSets(torch.nn.Module):
         in_channels (int): Size of each node's features, of the hidden layers and of the output.
         num_layers (int, optional): The number of Linear layers of each MLP. (default: :obj:`1`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
-        recompute (bool, optional): If :obj:`False`, backward finds what forward computed: faster, for memory
-            in proportion to the number of layers. (default: :obj:`True`)
+        recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for memory
+            in proportion to the number of layers. If :obj:`"auto"`, only where that is little (4 MiB an
+            MLP), and so is faster. Results are the same. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -69,11 +70,12 @@ class DeepSets(torch.nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, num_layers: int = 1, dropout: float = 0.0, recompute: bool = True
+        self, in_channels: int, num_layers: int = 1, dropout: float = 0.0, recompute: bool | str = True
     ) -> None:
         super().__init__()
         check_num_layers("num_layers", num_layers)
         check_probability("dropout", dropout)
+        check_recompute(recompute)
         self.in_channels = in_channels
         self.num_layers = num_layers
         self.dropout = dropout
@@ -100,23 +102,36 @@ class DeepSets(torch.nn.Module):
         Returns:
             torch.Tensor: The features of the clusters, :math:`[c, d]`.
         """
-        first, second = (*self.lins1, self.norm1), (*self.lins2, self.norm2)
-        if are_plain(first) and are_plain(second):
-            product = matmul_dtype(x, first[0].weight)
-            if keeps_nothing(self):
-                seeds = [draw_seed(self.dropout, self.training) for _ in range(2)]
-                sums = ops.residual_sum(
-                    x, cluster, num_clusters, parameters_of(first), product, self.dropout, seeds[0]
-                )
-                return ops.residual(sums, parameters_of(second), product, self.dropout, seeds[1])
-        rows = self._residual(x, self.lins1, self.norm1)
-        return self._residual(ops.reduce(rows, cluster, num_clusters), self.lins2, self.norm2)
+        seeds = [draw_seed(x, self.dropout, self.training and self.num_layers > 1) for _ in range(2)]
+        first = self._tiled(x.size(0), x, (*self.lins1, self.norm1))
+        if first is None:
+            sums = ops.reduce(self._residual(x, self.lins1, self.norm1, seeds[0]), cluster, num_clusters)
+        else:
+            sums = ops.residual_sum(x, cluster, num_clusters, *first, self.dropout, seeds[0])
+        second = self._tiled(num_clusters, x, (*self.lins2, self.norm2))
+        if second is None:
+            return self._residual(sums, self.lins2, self.norm2, seeds[1])
+        return ops.residual(sums, *second, self.dropout, seeds[1])
 
-    def _residual(self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm) -> Tensor:
+    def _tiled(
+        self, num_rows: int, x: Tensor, layers: tuple[torch.nn.Module, ...]
+    ) -> tuple[list[Tensor], torch.dtype] | None:
+        """Parameters and dtype of products for the operators on tiles; None if the children are called."""
+        if not are_plain(layers):
+            return None
+        parameters = parameters_of(layers)
+        product = matmul_dtype(x, parameters[0])
+        # What goes into the LayerNorm, and what comes out of every hidden layer.
+        kept_values = num_rows * self.in_channels * self.num_layers
+        return (parameters, product) if keeps_nothing(self.recompute, kept_values) else None
+
+    def _residual(
+        self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm, seed: Tensor | None
+    ) -> Tensor:
         """LayerNorm(x + MLP(x)), by calling the children."""
         z = lins[0](x)
-        for lin in lins[1:]:
-            z = lin(dropout(z.relu(), self.dropout, self.training))
+        for layer, lin in enumerate(list(lins)[1:]):
+            z = lin(relu_dropout(z, self.dropout, seed, layer))
         return norm(x + z).to(x.dtype)
 
     def __repr__(self) -> str:

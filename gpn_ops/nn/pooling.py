@@ -67,7 +67,9 @@ class ParsePooling(torch.nn.Module):
     is, apart from the multiset function.
 
     It stands where ``TopKPooling`` stood: the same arguments, and the same order of results, with
-    :obj:`cluster` in place of :obj:`perm`. No tensor with a row of features per edge ever exists.
+    :obj:`cluster` in place of :obj:`perm`. No tensor with a row of features per edge exists, unless
+    :obj:`recompute` is off, or a child of the scorer was replaced, subclassed or has hooks: it is called
+    then, as any module is. Second derivatives need :obj:`recompute=False`; those of forward mode raise.
 
     Args:
         in_channels (int): Size of each node's features, which is also that of each cluster's.
@@ -87,9 +89,10 @@ class ParsePooling(torch.nn.Module):
             that the coarse graph carries the weights of equation 2. (default: :obj:`False`)
         edge_reduce (str, optional): How the attributes of edges that become one are reduced: :obj:`"sum"`,
             :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
-        recompute (bool, optional): If :obj:`False`, what the MLPs compute is kept for backward instead of
-            being computed anew. A training step is faster, and takes memory for several rows of features per
-            node and edge: right where graphs are small. (default: :obj:`True`)
+        recompute (bool or str, optional): If :obj:`False`, what the MLPs compute is kept for backward instead
+            of being computed anew, in memory for several rows of features per node and edge. If
+            :obj:`"auto"`, only where these are few (4 MiB an MLP): the fastest in a model whose upper
+            levels are small. Results are the same. (default: :obj:`True`)
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
             training, so that dropout in the scorer makes them differ, as in the code of the paper. The
             scorer has twice as many rows then. (default: :obj:`False`)
@@ -118,7 +121,7 @@ class ParsePooling(torch.nn.Module):
         self_loops: bool = False,
         weighted: bool = False,
         edge_reduce: str = "sum",
-        recompute: bool = True,
+        recompute: bool | str = True,
         directed_scores: bool = False,
     ) -> None:
         super().__init__()

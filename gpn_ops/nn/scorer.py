@@ -7,8 +7,8 @@ from gpn_ops import ops
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype, wide_dtype
 
 from ._children import are_plain, call_wide, keeps_nothing, parameters_of
-from ._inputs import check_num_layers, check_probability
-from .dropout import dropout
+from ._inputs import check_num_layers, check_probability, check_recompute
+from .dropout import relu_dropout
 
 
 class EdgeScorer(torch.nn.Module):
@@ -33,8 +33,9 @@ class EdgeScorer(torch.nn.Module):
         in_channels (int): Size of each node's features, and of the hidden layers.
         num_layers (int, optional): The number of Linear layers. (default: :obj:`2`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
-        recompute (bool, optional): If :obj:`False`, backward finds what forward computed: faster, for several
-            rows of features per edge. One layer needs neither. (default: :obj:`True`)
+        recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for several
+            rows of features per edge. If :obj:`"auto"`, only where that is little (4 MiB), and so is faster.
+            One layer needs neither. Results are the same. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -47,11 +48,12 @@ class EdgeScorer(torch.nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, num_layers: int = 2, dropout: float = 0.0, recompute: bool = True
+        self, in_channels: int, num_layers: int = 2, dropout: float = 0.0, recompute: bool | str = True
     ) -> None:
         super().__init__()
         check_num_layers("num_layers", num_layers)
         check_probability("dropout", dropout)
+        check_recompute(recompute)
         self.in_channels = in_channels
         self.num_layers = num_layers
         self.dropout = dropout
@@ -92,22 +94,23 @@ class EdgeScorer(torch.nn.Module):
 
     def _logits(self, h: Tensor, pairs: Tensor) -> Tensor:
         """MLP(h_i * h_j) for every pair."""
+        seed = draw_seed(h, self.dropout, self.training and len(self.norms) > 0)
         if are_plain(self.lins) and are_plain(self.norms):
             weight, bias = parameters_of([self.lins[-1]])
             product = matmul_dtype(h, weight)
             if not self.norms:
                 wide = wide_dtype(h.dtype)
                 return ops.pair_dot(h.to(wide), weight.view(-1).to(wide), pairs) + bias.to(wide)
-            if keeps_nothing(self):
+            # The rows themselves, and of every hidden layer what goes into its LayerNorm and what comes out.
+            if keeps_nothing(self.recompute, pairs.size(1) * self.in_channels * (1 + 2 * len(self.norms))):
                 hidden = [module for layer in zip(self.lins, self.norms, strict=False) for module in layer]
                 parameters = [*parameters_of(hidden), weight, bias]
-                seed = draw_seed(self.dropout, self.training)
                 return ops.edge_logits(h, pairs, parameters, product, self.dropout, seed)
         if not self.norms:
             h = h.to(wide_dtype(h.dtype))
         z = ops.lift(h, pairs[0]) * ops.lift(h, pairs[1])
-        for lin, norm in zip(self.lins, self.norms, strict=False):
-            z = dropout(norm(lin(z)).relu(), self.dropout, self.training)
+        for layer, (lin, norm) in enumerate(zip(self.lins, self.norms, strict=False)):
+            z = relu_dropout(norm(lin(z)), self.dropout, seed, layer)
         return call_wide(self.lins[-1], z).squeeze(-1)
 
     def __repr__(self) -> str:

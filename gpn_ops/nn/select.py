@@ -36,7 +36,7 @@ class SelectParse(Select):
         dropout (float, optional): Dropout probability in the scorer. (default: :obj:`0.0`)
         self_loops (bool, optional): If :obj:`True`, a self-loop is added to every node that has none, and
             competes: a node that scores highest with itself chooses no neighbour. (default: :obj:`False`)
-        recompute (bool, optional): As in :class:`EdgeScorer`. (default: :obj:`True`)
+        recompute (bool or str, optional): As in :class:`EdgeScorer`. (default: :obj:`True`)
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
             training, so that dropout in the scorer makes them differ, as in the code of the paper. The
             scorer has twice as many rows then. (default: :obj:`False`)
@@ -55,7 +55,7 @@ class SelectParse(Select):
         num_layers: int = 2,
         dropout: float = 0.0,
         self_loops: bool = False,
-        recompute: bool = True,
+        recompute: bool | str = True,
         directed_scores: bool = False,
     ) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 from .coarsen import Coarse, coarsen
 from .components import components
 from .dominant import dominant
+from .dropout import dropout, dropout_
 from .edge_logits import edge_logits
 from .lift import lift
 from .mask import Mask, mask
@@ -22,6 +23,8 @@ __all__ = [
     "coarsen",
     "components",
     "dominant",
+    "dropout",
+    "dropout_",
     "edge_logits",
     "lift",
     "mask",

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from .. import _keys
+from .. import keys
+from ..checks import check_tensor
 from .components import checked_num_nodes, fake_per_node
 from .plain import plain_form
 
@@ -36,6 +37,7 @@ def dominant(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -
 @plain_form("dominant")
 def plain_dominant(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -> Tensor:
     """As :func:`dominant`; values are checked on every device."""
+    check_tensor("scores", scores)
     num_nodes = checked_num_nodes(edge_index, scores, num_nodes)
     return dominant_of_rows(edge_index[0].long(), scores.detach(), num_nodes)
 
@@ -44,8 +46,8 @@ def dominant_of_rows(row: Tensor, scores: Tensor, num_nodes: int) -> Tensor:
     # Two exact reductions in place of one argmax: the highest score of each row, then the lowest id that has
     # it. Both are of integers, so the order in which a device applies them cannot show.
     num_edges = row.numel()
-    codes = _keys.codes(scores)
-    highest = codes.new_full((num_nodes,), _keys.no_edge(codes.dtype)).scatter_reduce_(0, row, codes, "amax")
+    codes = keys.codes(scores)
+    highest = codes.new_full((num_nodes,), keys.no_edge(codes.dtype)).scatter_reduce_(0, row, codes, "amax")
     edge = torch.arange(num_edges, device=row.device)
     candidate = torch.where(codes == highest.index_select(0, row), edge, num_edges)
     lowest = edge.new_full((num_nodes,), num_edges).scatter_reduce_(0, row, candidate, "amin")
@@ -54,9 +56,11 @@ def dominant_of_rows(row: Tensor, scores: Tensor, num_nodes: int) -> Tensor:
 
 @torch.library.register_fake("gpn::dominant")
 def _(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -> Tensor:
+    check_tensor("scores", scores)
     return fake_per_node(edge_index, scores, num_nodes)
 
 
 @torch.library.register_fake("gpn::_dominant")
 def _(edge_index: Tensor, scores: Tensor, num_nodes: int, form: str, first_edge: int = 0) -> Tensor:
+    check_tensor("scores", scores)
     return fake_per_node(edge_index, scores, num_nodes)

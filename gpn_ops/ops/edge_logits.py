@@ -33,8 +33,8 @@ def edge_logits(
         product (torch.dtype): What matrix products run in.
         dropout (float, optional): The probability with which a hidden value is dropped.
             (default: :obj:`0.0`)
-        seed (torch.Tensor, optional): An int64 scalar on the CPU. Without it nothing is dropped.
-            (default: :obj:`None`)
+        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`h`. Without it nothing is
+            dropped. (default: :obj:`None`)
 
     Returns:
         torch.Tensor: :math:`[u]`, float32 where :obj:`h` is in half precision. Differentiable once in
@@ -59,14 +59,14 @@ class _Scorer:
         self, h: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
     ) -> None:
         self.wide = wide_dtype(h.dtype)
-        self.dropout = TileDropout(dropout, seed, h.device)
+        self.dropout = TileDropout(dropout, seed)
         self.hidden = Hidden(parameters[:-2], True, product, self.wide, self.dropout)
         # Of the wide type: rounded to half precision, the scores of many edges would be equal.
         self.weight = parameters[-2].view(-1).to(self.wide)
         self.bias = parameters[-1].to(self.wide)
 
-    def product(self, h: Tensor, pairs: Tensor, tile: int) -> Tensor:
-        self.dropout.start(tile)
+    def product(self, h: Tensor, pairs: Tensor, row: int) -> Tensor:
+        self.dropout.start(row)
         return pair_product(h, pairs).to(self.wide)
 
 
@@ -81,8 +81,8 @@ def _(
 ) -> Tensor:
     scorer = _Scorer(h, parameters, product, dropout, seed)
     out = h.new_empty(pairs.size(1), dtype=scorer.wide)
-    for number, tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
-        z = scorer.hidden.forward(scorer.product(h, pairs[:, tile], number))
+    for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
+        z = scorer.hidden.forward(scorer.product(h, pairs[:, tile], tile.start))
         torch.addmv(scorer.bias, z, scorer.weight, out=out[tile])
     return out
 
@@ -107,8 +107,8 @@ def _(
     grad_h = torch.zeros_like(h, dtype=scorer.wide)
     grads = scorer.hidden.start_backward()
     grad_weight = torch.zeros_like(scorer.weight)
-    for number, tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
-        z = scorer.hidden.forward_saving(scorer.product(h, pairs[:, tile], number))
+    for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
+        z = scorer.hidden.forward_saving(scorer.product(h, pairs[:, tile], tile.start))
         grad_weight.addmv_(z.t(), grad[tile])
         del z
         grad_product = scorer.hidden.backward(torch.outer(grad[tile], scorer.weight))

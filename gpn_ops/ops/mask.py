@@ -5,7 +5,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_cluster, check_cluster_values, check_count, check_metadata, check_values
+from ..checks import (
+    check_cluster,
+    check_cluster_values,
+    check_count,
+    check_metadata,
+    check_tensor,
+    check_values,
+)
 from . import derivatives
 from .lift import lift
 from .plain import plain_form
@@ -56,6 +63,7 @@ def mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int)
 
 
 def check_mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int | torch.SymInt) -> None:
+    check_tensor("scores", scores)
     check_metadata(edge_index, scores, None)
     check_cluster(cluster, edge_index)
     check_count("num_clusters", num_clusters)

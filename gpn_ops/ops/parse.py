@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ..checks import check_tensor
 from .components import checked_num_nodes, components_of_ends, fake_per_node
 from .dominant import dominant_of_rows
 from .plain import plain_form
@@ -49,6 +50,7 @@ def parse(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -> T
 @plain_form("parse")
 def plain_parse(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -> Tensor:
     """As :func:`parse`; values are checked on every device."""
+    check_tensor("scores", scores)
     num_nodes = checked_num_nodes(edge_index, scores, num_nodes)
     chosen_edge = dominant_of_rows(edge_index[0].long(), scores.detach(), num_nodes)
     chooser = (chosen_edge >= 0).nonzero().squeeze(1)
@@ -58,4 +60,5 @@ def plain_parse(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None
 
 @torch.library.register_fake("gpn::parse")
 def _(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -> Tensor:
+    check_tensor("scores", scores)
     return fake_per_node(edge_index, scores, num_nodes)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .. import _library
+from .. import library
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -22,7 +22,7 @@ PLAIN_FORMS: dict[str, Callable[..., Any]] = {}
 @functools.cache
 def _warn_of_missing_cuda_kernels() -> None:
     warnings.warn(
-        f"gpn_ops runs without its CUDA kernels, on slower plain PyTorch: {_library.cuda_status()}",
+        f"gpn_ops runs without its CUDA kernels, on slower plain PyTorch: {library.cuda_status()}",
         stacklevel=4,
     )
 
@@ -32,8 +32,8 @@ def plain_form(name: str) -> Callable[[Function], Function]:
 
     def register(function: Function) -> Function:
         @torch.library.impl(f"gpn::{name}", "CompositeExplicitAutograd")
-        def _(first: Tensor, *arguments: Any) -> Any:
-            if first.is_cuda:
+        def _(first: Tensor | None, *arguments: Any) -> Any:
+            if first is not None and first.is_cuda:
                 _warn_of_missing_cuda_kernels()
             return function(first, *arguments)
 

@@ -32,8 +32,8 @@ def residual(
         product (torch.dtype): What matrix products run in.
         dropout (float, optional): The probability with which a hidden value is dropped.
             (default: :obj:`0.0`)
-        seed (torch.Tensor, optional): An int64 scalar on the CPU. Without it nothing is dropped.
-            (default: :obj:`None`)
+        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`x`. Without it nothing is
+            dropped. (default: :obj:`None`)
 
     Returns:
         torch.Tensor: :math:`[n, d]`, differentiable once in :obj:`x` and the parameters.
@@ -84,7 +84,7 @@ def residual_sum(
 def _block(
     x: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
 ) -> Residual:
-    return Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed, x.device))
+    return Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed))
 
 
 @torch.library.impl("gpn::residual", "CompositeExplicitAutograd")
@@ -93,8 +93,8 @@ def _(
 ) -> Tensor:
     block = _block(x, parameters, product, dropout, seed)
     out = torch.empty_like(x)
-    for number, tile in tiles(x, 0, x.size(1), len(parameters) // 2):
-        out[tile] = block.forward(x[tile], number)
+    for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
+        out[tile] = block.forward(x[tile], tile.start)
     return out
 
 
@@ -117,9 +117,9 @@ def _(
     check_count("num_clusters", num_clusters)
     block = _block(x, parameters, product, dropout, seed)
     sums = x.new_zeros(num_clusters, x.size(1), dtype=block.wide)
-    for number, tile in tiles(x, 0, x.size(1), len(parameters) // 2):
+    for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
         try:
-            accumulate_(sums, block.forward(x[tile], number), cluster[tile])
+            accumulate_(sums, block.forward(x[tile], tile.start), cluster[tile])
         except RuntimeError:
             cluster_sizes(cluster, num_clusters)  # names a bad id by its place among all
             raise
@@ -147,9 +147,9 @@ def _(
     block = _block(x, parameters, product, dropout, seed)
     grad_x = torch.empty_like(x)
     grads = block.start_backward()
-    for number, tile in tiles(x, 0, x.size(1), len(parameters) // 2):
+    for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
         rows = grad[tile] if cluster is None else lift(grad, cluster[tile])
-        grad_x[tile] = block.backward(rows.to(block.wide), x[tile], number)
+        grad_x[tile] = block.backward(rows.to(block.wide), x[tile], tile.start)
     return [grad_x, *like_parameters(grads, parameters)]
 
 

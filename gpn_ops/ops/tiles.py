@@ -1,8 +1,7 @@
 """MLPs applied to a tile of rows at a time, forward and backward, by hand.
 
 By hand, because autograd would keep the intermediate results of every tile, and these are what the layers
-exist to avoid. A tile is recomputed in backward, dropout included: each tile draws its dropout from a seed of
-its own.
+exist to avoid. A tile is recomputed in backward, dropout included, which is drawn again by its places.
 """
 
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from .dropout import dropout_, scale_of_kept
 
 # What one buffer of a tile takes on the CPU: large enough that a matrix product is worth its call, small
 # enough that the few buffers of a tile stay in the cache and are little beside the features of a graph of
@@ -32,11 +33,11 @@ def tile_rows(device: torch.device, channels: int, num_layers: int) -> int:
     return max(DEVICE_TILE_BYTES // (row_bytes * (4 + 2 * num_layers)), 16)
 
 
-def tiles(rows: Tensor, dim: int, channels: int, num_layers: int) -> Iterator[tuple[int, slice]]:
-    """The tiles of what ``rows`` counts along ``dim``, numbered."""
+def tiles(rows: Tensor, dim: int, channels: int, num_layers: int) -> Iterator[slice]:
+    """The tiles of what ``rows`` counts along ``dim``."""
     num_rows, size = rows.size(dim), tile_rows(rows.device, channels, num_layers)
-    for number, start in enumerate(range(0, num_rows, size)):
-        yield number, slice(start, min(start + size, num_rows))
+    for start in range(0, num_rows, size):
+        yield slice(start, min(start + size, num_rows))
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -58,59 +59,37 @@ def matmul_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Dropout with cheap random numbers
+# Dropout
 # ------------------------------------------------------------------------------------------------------------
 
-_LANE = 2**16
-
-
-def kept(x: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
-    """What dropout multiplies ``x`` by: 0, or :func:`scale_of_kept`."""
-    if x.device.type != "cpu":
-        return torch.empty_like(x).bernoulli_(1 - p, generator=generator).mul_(scale_of_kept(x, p))
-    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    lanes = words.view(torch.int16)[: x.numel()].view(x.shape)
-    dropped = round(p * _LANE)
-    if dropped == _LANE:  # The threshold would be no int16.
-        return torch.zeros_like(x)
-    return (lanes >= dropped - _LANE // 2).to(x.dtype).mul_(scale_of_kept(x, p))
-
-
-def scale_of_kept(x: Tensor, p: float) -> float:
-    """What dropout multiplies by what it keeps, so that the mean stays."""
-    dropped = p if x.device.type != "cpu" else round(p * _LANE) / _LANE
-    return 0.0 if dropped == 1 else 1 / (1 - dropped)
+# Every hidden layer of an MLP draws from a range of places of its own.
+PLACES = 2**48
 
 
 class TileDropout:
-    """Dropout that a tile can repeat: the same tile number gives the same draws."""
+    """ReLU and dropout that a tile can repeat: what is dropped follows from the seed, the layer and the
+    element's place among all tiles. Without a seed nothing is dropped."""
 
-    def __init__(self, p: float, seed: Tensor | None, device: torch.device) -> None:
-        self.p = p if seed is not None else 0.0
-        if seed is not None:
-            self.seed = int(seed)
-            self.generator = torch.Generator(device)
+    def __init__(self, p: float, seed: Tensor | None) -> None:
+        self.p, self.seed, self.row = p, seed, 0
 
-    def start(self, tile: int) -> None:
-        if self.p > 0:
-            self.generator.manual_seed(self.seed + tile)
+    def start(self, row: int) -> None:
+        """Of a tile that begins with this row."""
+        self.row = row
 
-    def __call__(self, z: Tensor) -> Tensor:
-        if self.p == 0:
-            return z
-        return z.mul_(kept(z, self.p, self.generator))
+    def relu_(self, z: Tensor, layer: int) -> Tensor:
+        if self.seed is None:
+            return z.relu_()
+        return dropout_(z, self.seed, self.p, relu=True, first=layer * PLACES + self.row * z.size(1))
 
     def backward_(self, grad: Tensor) -> Tensor:
         """In place, where what was dropped is known to be masked already."""
-        return grad if self.p == 0 else grad.mul_(scale_of_kept(grad, self.p))
+        return grad if self.seed is None else grad.mul_(scale_of_kept(self.p))
 
 
-def draw_seed(p: float, training: bool) -> Tensor | None:
-    """A seed for :class:`TileDropout` from torch's own generator; ``None`` where nothing is dropped.
-
-    Always on the CPU, so that reading it waits for no device.
-    """
-    return torch.randint(2**62, (), device="cpu") if training and p > 0 else None
+def draw_seed(x: Tensor, p: float, training: bool) -> Tensor | None:
+    """A seed from torch's own generator, on the device of ``x``; ``None`` where nothing is dropped."""
+    return torch.randint(2**62, (), device=x.device) if training and p > 0 else None
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -199,11 +178,11 @@ class Hidden:
         self.dropout = dropout
 
     def forward(self, z: Tensor) -> Tensor:
-        for linear, norm in zip(self.linears, self.norms, strict=True):
+        for layer, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
             z = linear.forward(z)
             if norm is not None:
                 z = norm.forward(z).out
-            z = self.dropout(z.relu_())
+            z = self.dropout.relu_(z, layer)
         return z
 
     def start_backward(self) -> list[Tensor]:
@@ -217,10 +196,10 @@ class Hidden:
     def forward_saving(self, z: Tensor) -> Tensor:
         """As :meth:`forward`, keeping what :meth:`backward` takes."""
         self.saved: list[tuple[Tensor, Tensor, Normalised | None]] = []
-        for linear, norm in zip(self.linears, self.norms, strict=True):
+        for layer, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
             a = linear.forward(z)
             normalised = norm.forward(a) if norm is not None else None
-            out = self.dropout((a if normalised is None else normalised.out).relu_())
+            out = self.dropout.relu_(a if normalised is None else normalised.out, layer)
             self.saved.append((z, a, normalised))
             z = out
         self.out = z
@@ -259,8 +238,8 @@ class Residual:
         self.linear = Linear(parameters[-4], parameters[-3], product, wide)
         self.norm = LayerNorm(parameters[-2], parameters[-1], wide)
 
-    def forward(self, x: Tensor, tile: int) -> Tensor:
-        self.dropout.start(tile)
+    def forward(self, x: Tensor, row: int) -> Tensor:
+        self.dropout.start(row)
         x = x.to(self.wide)
         out = self.linear.forward(self.hidden.forward(x)).add_(x)
         return self.norm.forward(out).out
@@ -272,9 +251,9 @@ class Residual:
             *self.norm.start_backward(),
         ]
 
-    def backward(self, grad: Tensor, x: Tensor, tile: int) -> Tensor:
+    def backward(self, grad: Tensor, x: Tensor, row: int) -> Tensor:
         """The gradient of the input rows ``x``, which are recomputed."""
-        self.dropout.start(tile)
+        self.dropout.start(row)
         x = x.to(self.wide)
         z = self.hidden.forward_saving(x)
         total = self.linear.forward(z).add_(x)

@@ -314,6 +314,36 @@ MUTANTS = [
         PARSE,
         "address",
     ),
+    # --------------------------------------------------------------------------------------------- dropout
+    Mutant(
+        "dropout-alike-in-all-tiles",
+        "csrc/cuda/dropout.cuh",
+        "uint64_t(first + i)",
+        "uint64_t(i)",
+        POOLING,
+    ),
+    Mutant(
+        "dropout-by-one-lane",
+        "csrc/cuda/dropout.cuh",
+        "int64_t(place % kLanes)",
+        "int64_t(place % 2)",
+        POOLING,
+    ),
+    Mutant(
+        "dropout-blocks-overlap",
+        "csrc/cpu/dropout.h",
+        "kDropoutBlock - skip",
+        "kDropoutBlock",
+        CPU_POOLING,
+        "address",
+    ),
+    Mutant(
+        "dropout-skips-no-lane",
+        "csrc/cpu/dropout.h",
+        "bits[size_t(skip + i)]",
+        "bits[size_t(i)]",
+        CPU_POOLING,
+    ),
     # ------------------------------------------------------------------------------------- pooling on CUDA
     Mutant(
         "run-misses-its-last-item",

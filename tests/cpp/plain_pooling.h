@@ -163,4 +163,24 @@ bool same_bits(const T* a, const std::vector<T>& b) {
   return b.empty() || std::memcmp(a, b.data(), b.size() * sizeof(T)) == 0;
 }
 
+// What becomes of the values under dropout, element by element; written down apart from csrc/core/random.h.
+template <class T>
+std::vector<T> plain_dropout(const std::vector<T>& x, uint64_t seed, uint64_t first, int64_t dropped,
+                             Sum<T> scale, bool relu) {
+  std::vector<T> out;
+  for (uint64_t place = first; place < first + x.size(); ++place) {
+    uint64_t state = seed;
+    state += (place / 4) * 0x9e3779b97f4a7c15u;  // as often as the generator was asked before
+    uint64_t z = (state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z = z ^ (z >> 31);
+    const int64_t bits = int64_t(z >> (16 * (place % 4)) & 0xffff);
+    const Sum<T> value = Sum<T>(x[place - first]);
+    const Sum<T> kept = bits < dropped ? Sum<T>(0) : scale;
+    out.push_back(T((relu && value < Sum<T>(0) ? Sum<T>(0) : value) * kept));
+  }
+  return out;
+}
+
 }  // namespace gpn::test

@@ -279,7 +279,7 @@ void test_kernels_alone(Random& random) {
   for (int64_t i = 0; i < n; ++i) ids.push_back(random.below(1000) - 3);
   int64_t* largest = memory.copy<int64_t>({random.below(1200)});
   const int64_t expected = std::max(*largest, *std::max_element(ids.begin(), ids.end()));
-  launch(cuda::raise_largest<int64_t>, n, memory.copy(ids), n, largest);
+  launch(cuda::raise_largest<int64_t, cuda::AnyId>, n, memory.copy(ids), n, cuda::AnyId(), largest);
   CHECK(*largest == expected);
 
   std::vector<int64_t> neighbour;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cuda/coarsen.cuh"
+#include "cuda/dropout.cuh"
 #include "cuda/lift.cuh"
 #include "cuda/mask.cuh"
 #include "cuda/pair_product.cuh"
@@ -127,7 +128,8 @@ void test_unique_edges(Random& random) {
         plain_undirected(graph.edges()));
 
   int64_t* largest = memory.copy<int64_t>({-1});
-  launch(cuda::find_largest<int64_t>, graph.num_nodes, device_cluster, graph.num_nodes, largest);
+  launch(cuda::raise_largest<int64_t, cuda::AssertCluster>, graph.num_nodes, device_cluster, graph.num_nodes,
+         cuda::AssertCluster{graph.num_nodes}, largest);
   CHECK(*largest == bound - 1);
   int64_t* representative = memory.array<int64_t>(bound);
   cuda::smallest_nodes(launch, device_cluster, graph.num_nodes, bound, representative);
@@ -183,7 +185,8 @@ void test_bad_ids(Random& random) {
   CHECK(record.assertions.size() == 1);
   record.assertions.clear();
   int64_t* largest = memory.copy<int64_t>({-1});
-  launch(cuda::find_largest<int64_t>, graph.num_nodes, segments.cluster, graph.num_nodes, largest);
+  launch(cuda::raise_largest<int64_t, cuda::AssertCluster>, graph.num_nodes, segments.cluster,
+         graph.num_nodes, cuda::AssertCluster{graph.num_nodes}, largest);
   CHECK(record.assertions.size() == 1 && *largest == (graph.num_nodes > 1 ? 0 : -1));
   record.assertions.clear();
   cuda::smallest_nodes(launch, memory.copy<int64_t>({1}), 1, 2,
@@ -354,20 +357,38 @@ void test_pairs(Random& random) {
   CHECK(record.assertions.empty());
 }
 
+template <class T>
+void test_dropout(Random& random) {
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  const int64_t count = random.below(1500), first = random.of<int64_t>({0, 1, 6, (int64_t(1) << 48) + 3});
+  const bool relu = random.below(2);
+  const int64_t seed = int64_t(random()), dropped = random.of<int64_t>({0, 20000, 1 << 16});
+  const std::vector<T> x = tied_values<T>(random, count);
+  const std::vector<T> expected =
+      plain_dropout(x, uint64_t(seed), uint64_t(first), dropped, Sum<T>(1.44), relu);
+  const Dropout<Sum<T>> dropout{int32_t(dropped), Sum<T>(1.44), relu};
+  T* out = memory.copy(x);
+  cuda::dropout_kernel(launch, dropout, memory.copy(std::vector<int64_t>{seed}), first, count,
+                       static_cast<const T*>(out), out);
+  CHECK(same_bits(out, expected));
+}
+
 // Sums of a tile that half precision could not hold; that of all tiles it can.
 template <class T>
 void test_half_tiles() {
   const Scratch memory;
-  const int64_t num_pairs = 2 * cuda::kPairTile;
+  const Launcher launch{nullptr};
+  const int64_t tile = int64_t(piece_of(launch)), num_pairs = 2 * tile;
   const int64_t* nodes = memory.copy(std::vector<int64_t>(size_t(num_pairs), 0));
   std::vector<T> grad(size_t(num_pairs), T(12.0));
-  std::fill(grad.begin() + cuda::kPairTile, grad.end(), T(-12.0));
+  std::fill(grad.begin() + tile, grad.end(), T(-12.0));
   grad[0] = T(13.0);
   const T* one = memory.copy(std::vector<T>{T(1.0)});
   T* grad_h = memory.array<T>(1);
   T* grad_weight = memory.array<T>(1);
-  cuda::pair_dot_backward_kernel(Launcher{nullptr}, Pairs{nodes, nodes, num_pairs, 1}, memory.copy(grad), one,
-                                 one, 1, grad_h, grad_weight, memory);
+  cuda::pair_dot_backward_kernel(launch, Pairs{nodes, nodes, num_pairs, 1}, memory.copy(grad), one, one, 1,
+                                 grad_h, grad_weight, memory);
   CHECK(float(*grad_weight) == 1 && float(*grad_h) == 2);
 }
 
@@ -400,6 +421,7 @@ void test_one(Random& random) {
   test_segments<Index, T>(random);
   test_mask<Index, T>(random);
   test_pairs<Index, T>(random);
+  test_dropout<T>(random);
 }
 
 }  // namespace

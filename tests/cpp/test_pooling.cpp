@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cpu/coarsen.h"
+#include "cpu/dropout.h"
 #include "cpu/lift.h"
 #include "cpu/mask.h"
 #include "cpu/pair_product.h"
@@ -392,6 +393,28 @@ void test_pairs(Engine& random) {
   }
 }
 
+template <class T>
+void test_dropout(Engine& random) {
+  for (const int64_t count : {0, 1, 3, 4, 511, 512, 513, 1500}) {
+    for (const int64_t first : {int64_t(0), int64_t(1), int64_t(6), (int64_t(1) << 48) + 3}) {
+      for (const bool relu : {false, true}) {
+        const std::vector<T> x = tied_values<T>(random, count);
+        const int64_t seed = int64_t(random());
+        const Dropout<Sum<T>> dropout{20000, Sum<T>(1.44), relu};
+        const std::vector<T> expected =
+            plain_dropout(x, uint64_t(seed), uint64_t(first), 20000, Sum<T>(1.44), relu);
+        for (const int tasks : {1, 2, 5}) {
+          std::vector<T> out(x.size(), T(-7)), in_place = x;
+          cpu::dropout_kernel(Threads{tasks}, dropout, &seed, first, count, x.data(), out.data());
+          CHECK(same_bits(out.data(), expected));
+          cpu::dropout_kernel(Threads{tasks}, dropout, &seed, first, count, in_place.data(), in_place.data());
+          CHECK(same_bits(in_place.data(), expected));
+        }
+      }
+    }
+  }
+}
+
 // Sums of a tile that half precision could not hold; that of all tiles it can.
 template <class T>
 void test_half_tiles() {
@@ -424,10 +447,13 @@ int main() {
   test_mask<Half>(random);
   test_pairs<float>(random);
   test_pairs<Half>(random);
+  test_dropout<float>(random);
+  test_dropout<Half>(random);
 #if !defined(GPN_OPS_TWO_DTYPES)
   test_segments<double>(random);
   test_mask<double>(random);
   test_pairs<double>(random);
+  test_dropout<double>(random);
 #endif
   test_half_tiles<Half>();
   test_half_tiles<BFloat16>();

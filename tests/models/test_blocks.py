@@ -1,6 +1,7 @@
 """MLPs and residual GNN blocks, against PyG's own layers; and the dropout that they use."""
 
 import copy
+import functools
 import itertools
 
 import pytest
@@ -14,7 +15,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv
 
 import gpn_ops
 from gpn_ops.nn import Dropout
-from models.blocks import CONVOLUTIONS, GNN, MLP, normalised
+from models.blocks import CONVOLUTIONS, GNN, MLP
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 
@@ -34,14 +35,15 @@ def kinds(module):
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_mlp_layers(num_layers, act_last):
     mlp = MLP(3, 7, 2, num_layers, dropout=0.3, act_last=act_last)
-    expected = ["Linear"] + ["LayerNorm", "ReLU", "Dropout", "Linear"] * (num_layers - 1)
+    activation = ["LayerNorm", "Identity", "Dropout"]  # Dropout has the ReLU in it.
+    expected = ["Linear"] + [*activation, "Linear"] * (num_layers - 1)
     if act_last and num_layers > 1:
-        expected += ["LayerNorm", "ReLU", "Dropout"]
+        expected += activation
     assert kinds(mlp) == expected
     linear = [layer for layer in mlp if isinstance(layer, nn.Linear)]
     widths = [3] + [7] * (num_layers - 1) + [2]
     assert [(layer.in_features, layer.out_features) for layer in linear] == [*itertools.pairwise(widths)]
-    assert {layer.p for layer in mlp if isinstance(layer, Dropout)} <= {0.3}
+    assert {(layer.p, layer.relu) for layer in mlp if isinstance(layer, Dropout)} <= {(0.3, True)}
     assert mlp(torch.randn(4, 3)).shape == (4, 2)
 
 
@@ -168,11 +170,40 @@ def test_other_convolutions_are_pygs(conv, kind, edge_index):
     block = GNN(CHANNELS, 2, conv=conv).double()
     assert all(isinstance(layer, kind) for layer in block.convs)
     x = torch.randn(14, CHANNELS, dtype=torch.float64)
-    expected = block.norm(x + block.convs[1](block.convs[0](x, edge_index).relu(), edge_index))
+    first, second = (functools.partial(kind.forward, layer) for layer in block.convs)
+    expected = block.norm(x + second(first(x, edge_index).relu(), edge_index))
     out = block(x, edge_index)
     torch.testing.assert_close(out, expected)
     out.square().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in block.parameters())
+
+
+@pytest.mark.parametrize("conv", CONVOLUTIONS)
+def test_a_block_or_mlp_that_recomputes_is_the_same_and_keeps_its_input_only(conv):
+    torch.manual_seed(0)
+    x = torch.randn(14, CHANNELS, requires_grad=True)
+    for kept, anew, arguments in (
+        (GNN(CHANNELS, 3, 0.3, True, conv), GNN(CHANNELS, 3, 0.3, True, conv, recompute=True), (x, SORTED)),
+        (MLP(CHANNELS, 7, 4, 3, 0.3, True), MLP(CHANNELS, 7, 4, 3, 0.3, True, recompute=True), (x,)),
+    ):
+        anew.load_state_dict(kept.state_dict())
+        found = []
+        for block in (kept, anew):
+            torch.manual_seed(1)
+            saved = []
+
+            def pack(tensor, saved=saved):
+                saved.append(tensor)
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                out = block(*arguments)
+            grads = torch.autograd.grad(out.sin().sum(), [x, *block.parameters()])
+            found.append([out, *grads])
+            # Only what autograd itself is told of: a checkpoint keeps its input, nothing else.
+            rows = {t.data_ptr() for t in saved if t.dim() == 2 and t.size(0) == 14} - {x.data_ptr()}
+            assert bool(rows) is (block is kept)
+        assert all(map(torch.equal, *found))
 
 
 def test_unknown_convolution():
@@ -195,16 +226,6 @@ def test_dropout_follows_the_last_layer_with_act_last_only():
     for act_last in (False, True):
         block = GNN(CHANNELS, 1, dropout=0.5, act_last=act_last)
         assert torch.equal(block(x, SORTED), block(x, SORTED)) is not act_last
-
-
-@pytest.mark.parametrize("edge_index", GRAPHS.values(), ids=GRAPHS)
-def test_normalised_adjacency_as_a_dense_matrix(edge_index):
-    A = torch.zeros(14, 14, dtype=torch.float64)
-    A.index_put_(tuple(edge_index), torch.ones(edge_index.size(1), dtype=A.dtype), accumulate=True)
-    A.fill_diagonal_(1)
-    scale = A.sum(dim=1).rsqrt()
-    eye = torch.eye(14, dtype=torch.float64)
-    torch.testing.assert_close(normalised(edge_index, 14, torch.float64) @ eye, scale[:, None] * A * scale)
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -186,4 +186,4 @@ def test_the_commit_takes_no_lock(tmp_path, monkeypatch):
     assert common.commit() == first
     assert index.read_bytes() == before
     (tmp_path / "file").write_text("two")
-    assert common.commit() == f"{first}+"
+    assert common.commit() == f"{first}-dirty"

@@ -321,3 +321,11 @@ def test_committed_runs_are_of_the_presets_as_they_are(preset):
     records = report.read(train.run_folder(report.PAPER.with_name("results"), settings))
     assert len(records) >= 10
     assert {record["digest"] for record in records} == {digest(settings)}
+
+
+def test_committed_settings_have_the_digests_they_are_named_by():
+    """What digests are made of must not change: finished runs would be made again."""
+    found = sorted(report.PAPER.with_name("results").rglob("settings-*.yaml"))
+    assert found
+    for path in found:
+        assert digest(config.load(str(path), trust=True)) == path.stem.partition("-")[2], path

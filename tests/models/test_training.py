@@ -301,6 +301,16 @@ def test_the_same_seed_gives_the_same_bits(graphs, tmp_path):
     assert not torch.equal(first, weights("d", seed=1, fold=3))
 
 
+def test_folds_and_seeds_begin_with_weights_of_their_own(graphs, tmp_path):
+    first, *others = (
+        torch.nn.utils.parameters_to_vector(
+            make_run(small(RINGS), graphs, tmp_path, seed=seed, fold=fold).model.parameters()
+        )
+        for seed, fold in ((1, 2), (1, 2), (1, 3), (2, 2), (2, 1))
+    )
+    assert [torch.equal(first, other) for other in others] == [True, False, False, False]
+
+
 def test_epochs_draw_numbers_of_their_own(graphs, tmp_path, monkeypatch):
     """What one epoch draws does not change the next one's numbers."""
     config = small(RINGS, dropout=0.3, lr=0.0)
@@ -505,6 +515,29 @@ def test_settings_of_later_do_not_rename_earlier_runs():
     assert digest(configs.load("NCI1")) == "635b9dd5fe4c"
 
 
+def test_settings_that_change_no_results_leave_the_digest():
+    for key, value in configs.NEUTRAL.items():
+        assert key not in configs.ADDED
+        for other in (True, False, "auto"):
+            config = configs.load("NCI1", **{key: other})
+            assert digest(config) == digest(configs.load("NCI1", **{key: value}))
+            assert not train.changed(config)
+
+
+COMMITTED = sorted((Path(training.__file__).parent / "results").rglob("runs.jsonl"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.parent.name}-{path.parent.name}")
+def test_digests_of_committed_runs(path):
+    """What the runs of this repository were made with is still what their settings are called."""
+    runs = [json.loads(line) for line in path.read_text().splitlines()]
+    assert runs
+    for run in runs:
+        if "digest" in run:  # Reconstructions have none.
+            config = configs.load(run["dataset"], **{**run["changed"], "model": run["model"]})
+            assert run["digest"] == digest(config)
+
+
 def test_weights_are_complete_though_they_were_not_kept_from_the_start(graphs, tmp_path, monkeypatch):
     config = small(RINGS, max_epochs=3)
     scripted(monkeypatch, [1, 2, 3])
@@ -543,6 +576,34 @@ def test_a_killed_command_goes_on(tmp_path):
     epochs = [path / "epochs" / "seed0-fold0.jsonl" for path in (folder, whole)]
     assert epochs[0].read_text() == epochs[1].read_text()
     assert len(records(folder)) == 1
+
+
+@pytest.mark.slow
+def test_a_command_killed_while_it_saves_goes_on(tmp_path):
+    """Again and again, until the kill has left a file that was being written."""
+    settings = (*SETTINGS, "max_epochs=60", "patience=60", "hidden=64")
+    command = arguments(RINGS, tmp_path / "parts", "--checkpoint-every", 0, "--keep-model", settings=settings)
+    folder = synthetic.folder_of(command)
+    temporary = folder / "checkpoints" / "seed0-fold0.pt.tmp"
+    kills = 0
+    while not temporary.exists():
+        kills += 1
+        assert kills < 20, "no kill came while a checkpoint was being saved"
+        process = synthetic.start(*command)
+        while not temporary.exists():
+            assert process.poll() is None, process.communicate()[0]
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert main(command) == 0
+    assert not temporaries(folder)
+    whole = arguments(RINGS, tmp_path / "whole", "--keep-model", settings=settings)
+    assert main(whole) == 0
+    folders = folder, synthetic.folder_of(whole)
+    assert comparable_records(folders[0]) == comparable_records(folders[1])
+    names = [each / "epochs" / "seed0-fold0.jsonl" for each in folders]
+    assert names[0].read_bytes() == names[1].read_bytes()
+    weights = [files.load(each / "weights" / "seed0-fold0.pt")["model"] for each in folders]
+    torch.testing.assert_close(weights[0], weights[1], atol=0, rtol=0)
 
 
 # ------------------------------------------------------------------------------------------------------------

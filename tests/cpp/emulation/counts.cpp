@@ -201,7 +201,7 @@ void DeviceMemory::clear() {
 
 struct Counting::State {
   Counts& counts;
-  KernelCounts* kernel;                 // that runs
+  KernelCounts* kernel = nullptr;       // that runs
   std::vector<ThreadCounts> threads{};  // by slot
   Sectors read{}, written{};
   std::vector<Access> warp{};

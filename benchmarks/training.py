@@ -1,0 +1,305 @@
+"""Memory and time of a training step of whole models, ours and others', with the settings of the presets.
+
+    python benchmarks/training.py --device cpu|cuda [--datasets PROTEINS,NCI1,DD] [--models gpn,topk]
+                                  [--data-root data] [--processor-time] [--quick]
+
+All models of `models/` on the same batches. A training step is forward, backward, clipping and optimiser,
+after two of them; "forward" is evaluation without gradients. Counted are the bytes that torch's allocator
+handed out during the step, at their peak, above what was held before: batch, weights and the optimiser's
+state. Every peak comes from a process of its own; in times, the models of a data set take turns. Before
+anything is measured, the loss and all gradients of a step must be finite.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import common
+import torch
+from tqdm import tqdm
+
+sys.path.insert(0, str(common.RESULTS.parent.parent))
+
+from models import config as configs
+from models import data
+from models.training import Place, Run, prepare
+
+ROOT = common.RESULTS.parent.parent
+DATASETS = ("PROTEINS", "NCI1", "DD")
+# A model's name, the settings that differ from the preset, and what tables call it.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    configs.NAMES["gpn"]: ("gpn", {}),
+    "GPN, recompute=true": ("gpn", {"recompute": True}),
+    "GPN, recompute=false": ("gpn", {"recompute": False}),
+    **{name: (model, {}) for model, name in configs.NAMES.items() if model != "gpn"},
+}
+SHARES = (0.25, 0.5, 1, 2)  # of the preset's batch size
+NOTES = """\
+Dropout keeps no mask in any of these models, the baselines included. GPN computes anew what its MLPs give
+where that is much (`recompute=auto`), and its convolutions keep nothing but their input; those of the
+baselines are PyG's, which gather a row of features per edge. TopK and SAG drop half of the nodes at every
+level: they do less work, and are faster."""
+
+
+def make_run(
+    variant: str, dataset: str, batch_size: int | None, root: Path, device: torch.device
+) -> tuple[Run, data.Batch]:
+    """A model and a batch of the first graphs of its training set."""
+    model, settings = VARIANTS[variant]
+    config = configs.load(dataset, model=model, **settings)
+    graphs = data.load(config, root, Path("data"))
+    run = Run(config, graphs, 0, 0, Place(Path("results/training"), device, quiet=True))
+    graph = run.split.train[: batch_size or config.batch_size]
+    return run, graphs.take(graph).to(device, run.dtype)
+
+
+def training_step(run: Run, batch: data.Batch) -> Callable[[], None]:
+    def step() -> None:
+        run.model.train()
+        torch.manual_seed(0)
+        run.step(batch, 0, batch.num_graphs)
+
+    return step
+
+
+def forward_step(run: Run, batch: data.Batch) -> Callable[[], None]:
+    def step() -> None:
+        run.model.eval()
+        with torch.no_grad():
+            run.forward(batch)
+
+    return step
+
+
+def validate(run: Run, batch: data.Batch) -> None:
+    """A step has a finite loss and finite gradients, and changes every weight that has one."""
+    run.model.train()
+    loss, _ = run.step(batch, 0, batch.num_graphs)
+    assert math.isfinite(loss), f"the loss is {loss}"
+    for name, parameter in run.model.named_parameters():
+        assert parameter.grad is None or bool(parameter.grad.isfinite().all()), f"gradient of {name}"
+
+
+def measure_peaks(
+    variant: str, dataset: str, batch_size: int | None, root: Path, device: torch.device, threads: int
+) -> dict[str, int]:
+    """Peak bytes of one step, and the size of its batch."""
+    prepare(device, threads)
+    run, batch = make_run(variant, dataset, batch_size, root, device)
+    validate(run, batch)
+    step = training_step(run, batch)
+    step()
+    return {
+        "training": common.peak_bytes(step, device),
+        "forward": common.peak_bytes(forward_step(run, batch), device),
+        "num_graphs": batch.num_graphs,
+        "num_nodes": batch.x.size(0),
+    }
+
+
+def measure_times(
+    variants: list[str], dataset: str, root: Path, device: torch.device, threads: int, seconds: float
+) -> dict[str, dict[str, common.Timing]]:
+    """Seconds of a step: all models in turns."""
+    prepare(device, threads)
+    made = {variant: make_run(variant, dataset, None, root, device) for variant in variants}
+    steps = {"training": training_step, "forward": forward_step}
+    return {
+        name: common.timed({variant: step(*made[variant]) for variant in variants}, device, seconds)
+        for name, step in steps.items()
+    }
+
+
+def to_accuracy(dataset: str) -> dict[str, dict[str, float]]:
+    """What the committed runs took until the epoch that they report: means over all of them."""
+    found = {}
+    for model, name in configs.NAMES.items():
+        path = ROOT / "models" / "results" / dataset / model / "runs.jsonl"
+        if path.exists():
+            runs = [json.loads(line) for line in path.read_text().splitlines()]
+            found[name] = {
+                "runs": len(runs),
+                "accuracy": statistics.mean(run["test"] for run in runs),
+                "epochs": statistics.mean(run["epoch"] for run in runs),
+                "seconds": statistics.mean(run["seconds"] * run["epoch"] / run["epochs"] for run in runs),
+                "commits": sorted({str(run["commit"]) for run in runs}),
+            }
+    return found
+
+
+def run_all(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
+    """All results so far, after every data set."""
+    limits = common.limits(options) | {"seconds": options.time_limit}
+    datasets = options.datasets.split(",")
+    wanted = options.models.split(",") if options.models else list(configs.NAMES)
+    unknown = set(wanted) - set(configs.NAMES)
+    if unknown:
+        sys.exit(f"--models: expected names among {', '.join(configs.NAMES)}, got {', '.join(unknown)}")
+    variants = [name for name, (model, _) in VARIANTS.items() if model in wanted]
+    results: list[dict[str, Any]] = []
+    seconds: dict[str, Any] = {}
+    accuracy: dict[str, Any] = {}
+    for dataset in datasets:
+        preset = configs.load(dataset)
+        data.load(preset, options.data_root, Path("data"))  # prepared once, not by every process
+        shares = (0.5, 1) if options.quick else SHARES
+        ended: list[str] = []
+        for variant in tqdm(variants, desc=f"{dataset}: memory"):
+            for share in shares:
+                size = max(1, round(share * preset.batch_size))
+                peaks = common.isolated(
+                    measure_peaks,
+                    variant,
+                    dataset,
+                    size,
+                    options.data_root,
+                    device,
+                    options.threads,
+                    **limits,
+                )
+                if isinstance(peaks, str):
+                    peaks = {"training": peaks, "forward": peaks, "num_graphs": size}
+                results.append({"dataset": dataset, "method": variant, "preset": share == 1, **peaks})
+                if isinstance(peaks["training"], str):
+                    break
+            else:
+                ended.append(variant)
+        if options.times:
+            seconds[dataset] = common.isolated(
+                measure_times,
+                ended,
+                dataset,
+                options.data_root,
+                device,
+                options.threads,
+                0.2 if options.quick else 1.0,
+                **(limits | {"seconds": 3600}),
+            )
+            if not isinstance(seconds[dataset], str):
+                seconds[dataset] = {
+                    what: {name: timing._asdict() for name, timing in found.items()}
+                    for what, found in seconds[dataset].items()
+                }
+        accuracy[dataset] = to_accuracy(preset.dataset)
+        yield {"results": results, "seconds": seconds, "accuracy": accuracy}
+
+
+def highlights(content: dict[str, Any]) -> list[list[str]]:
+    """What README.md shows."""
+    rows = []
+    for dataset in dict.fromkeys(result["dataset"] for result in content["results"]):
+        peak = {
+            result["method"]: result["training"]
+            for result in content["results"]
+            if result["dataset"] == dataset and result["preset"] and not isinstance(result["training"], str)
+        }
+        parts = [f"{peak['GPN'] / peak[peer]:.2f}" for peer in ("TopK", "GCN", "EdgePool") if peer in peak]
+        if parts:
+            peers = ", ".join(peer for peer in ("TopK", "GCN", "EdgePool") if peer in peak)
+            rows.append([f"training step of GPN, {dataset}: peak memory / {peers}", ", ".join(parts)])
+    return rows
+
+
+def mebibytes(peak: int | str) -> str:
+    return peak if isinstance(peak, str) else f"{peak / 2**20:,.0f}"
+
+
+def report(content: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    datasets = list(dict.fromkeys(result["dataset"] for result in content["results"]))
+    methods = list(dict.fromkeys(result["method"] for result in content["results"]))
+    parts = []
+    for what, title in (("training", "a training step"), ("forward", "forward alone")):
+        cells = {
+            (result["method"], result["dataset"]): mebibytes(result[what])
+            for result in content["results"]
+            if result["preset"] or isinstance(result[what], str)
+        }
+        timed = {
+            (name, dataset): f" ({1000 * timing['median']:,.0f} ms)"
+            for dataset, found in content["seconds"].items()
+            if not isinstance(found, str)
+            for name, timing in found[what].items()
+        }
+        rows = [
+            [
+                name,
+                *(cells.get((name, dataset), "-") + timed.get((name, dataset), "") for dataset in datasets),
+            ]
+            for name in methods
+        ]
+        parts += [f"Peak MiB of {title}, with the preset's batch:", common.table(["", *datasets], rows)]
+    rows = []
+    for name in methods:
+        row = [name]
+        for dataset in datasets:
+            points = curve(content, dataset).get(name, [])
+            row.append(f"{common.exponent(points):.2f}" if len(points) > 1 else "-")
+        rows.append(row)
+    parts += [
+        "How the peak of a training step grows with the number of nodes in the batch (exponent):",
+        common.table(["", *datasets], rows),
+    ]
+    rows = [
+        [dataset, name, each["runs"], *(f"{each[key]:.1f}" for key in ("accuracy", "epochs", "seconds"))]
+        for dataset, found in content["accuracy"].items()
+        for name, each in found.items()
+    ]
+    if rows:
+        header = ["data set", "model", "runs", "accuracy", "epochs to it", "seconds to it"]
+        parts += [
+            "From the committed runs, which are of earlier commits and were timed when they were made: "
+            "epochs and seconds until the epoch whose accuracy is reported.",
+            common.table(header, rows),
+        ]
+    return "\n\n".join(parts)
+
+
+def curve(content: dict[str, Any], dataset: str) -> dict[str, list[tuple[float, float]]]:
+    """(nodes, peak bytes) of every model."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for result in content["results"]:
+        if result["dataset"] == dataset and not isinstance(result["training"], str):
+            found.setdefault(result["method"], []).append((result["num_nodes"], result["training"]))
+    return found
+
+
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    """One a data set."""
+    datasets = dict.fromkeys(result["dataset"] for result in content["results"])
+    return {
+        f"_{dataset}": common.Plot(
+            f"Peak memory of a training step, {dataset}", "nodes of the batch", "bytes", found, {}
+        )
+        for dataset in datasets
+        if (found := curve(content, dataset))
+    }
+
+
+def main() -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--datasets", default=",".join(DATASETS), help="names, separated by commas")
+    parser.add_argument("--models", default="", help="names, separated by commas (default: all)")
+    parser.add_argument(
+        "--data-root", type=Path, default=Path("data"), help="folder of raw data, PyG's layout"
+    )
+    parser.add_argument("--no-times", dest="times", action="store_false", help="memory alone")
+    common.add_limits(parser)
+    parser.set_defaults(time_limit=600.0)
+    options = parser.parse_args()
+    device = common.prepare(options)
+    path = options.output / f"training_{device.type}.json"
+    content: dict[str, Any] = {}
+    for measured in run_all(options, device):
+        content = common.save(path, device, limits=common.stated_limits(options), **measured)
+    print("\n" + report(content))
+    common.save_plots(path, plots(content))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""Graph convolution on undirected graphs, without a row of features per edge."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+from torch_geometric.nn.dense.linear import Linear
+
+from gpn_ops import ops
+from gpn_ops.checks import check_count, check_device, check_floating, check_shape, check_values
+from gpn_ops.ops.tiles import matmul_dtype, tiles, wide_dtype
+
+from ._children import is_untouched
+from ._inputs import checked_edges
+
+# Smaller features are rather multiplied in one product.
+IN_PLACE_BYTES = 2**24
+
+
+class Adjacency:
+    r"""The adjacency matrix of an undirected graph, made once for all the products at a level.
+
+    .. math::
+        \hat{\mathbf{A}} = \mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}
+
+    :obj:`adjacency @ x` is :math:`\hat{\mathbf{A}} \mathbf{x}`. No tensor with a row of features per edge
+    exists, forward or backward: the matrix is symmetric, so the gradient is the same product.
+
+    Args:
+        edge_index (torch.Tensor): The edges, :math:`[2, m]`, in any order: both directions of an edge, and
+            with the same weight. Sorted by row they need not be sorted again.
+        num_nodes (int): The number of nodes :math:`n`.
+        edge_weight (torch.Tensor, optional): A weight per edge, :math:`[m]`, differentiable. If :obj:`None`,
+            all are 1. (default: :obj:`None`)
+        add_self_loops (bool, optional): Whether :math:`\mathbf{I}` is added. A self-loop that the graph has
+            already keeps its weight. (default: :obj:`True`)
+        normalize (bool, optional): Whether rows and columns are divided by the roots of the nodes' degrees.
+            (default: :obj:`True`)
+        dtype (torch.dtype, optional): That of the features; of half precision, float32 is taken.
+            (default: :obj:`torch.float32`)
+
+    Raises:
+        RuntimeError: On the CPU, if an edge lacks its reverse or has another weight, or for an id that no
+            node has. On CUDA, where that would wait for the device, the first is not checked and the second
+            trips a device-side assertion.
+
+    Example:
+        >>> import torch
+        >>> from gpn_ops.nn import Adjacency
+        >>> adjacency = Adjacency(torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        >>> adjacency @ torch.tensor([[1.0], [3.0], [5.0]])
+        tensor([[2.0000],
+                [2.0000],
+                [5.0000]])
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        edge_weight: Tensor | None = None,
+        *,
+        add_self_loops: bool = True,
+        normalize: bool = True,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        edge_index = checked_edges(edge_index)
+        check_count("num_nodes", num_nodes)
+        dtype = wide_dtype(dtype)
+        row, col = edge_index.to(torch.int64)
+        if edge_weight is None:
+            weight = torch.ones(row.numel(), dtype=dtype, device=row.device)
+        else:
+            check_floating("edge_weight", edge_weight)
+            check_shape("edge_weight", edge_weight, ("num_edges", row.numel()))
+            check_device("edge_weight", edge_weight, "edge_index", edge_index)
+            weight = edge_weight.to(dtype)
+        on_cpu = row.device.type == "cpu"
+        if on_cpu and row.numel() > 0:
+            lowest, highest = map(int, edge_index.aminmax())
+            if lowest < 0 or highest >= num_nodes:
+                check_values(edge_index, None, num_nodes)  # names the id and its place
+            _check_undirected(row, col, edge_weight, num_nodes)
+        # Elsewhere it would have to be read on the host whether they are sorted.
+        if not on_cpu or bool((row[1:] < row[:-1]).any()):
+            order = row.argsort(stable=True)
+            row, col, weight = (each.index_select(0, order) for each in (row, col, weight))
+
+        # Self-loops have a place of their own; removing them from the edges would need their number.
+        is_loop = row == col
+        loops = ops.reduce(weight * is_loop, row, num_nodes)
+        weight = weight.masked_fill(is_loop, 0)
+        if add_self_loops:
+            looped = ops.reduce(is_loop.to(dtype), row, num_nodes) > 0
+            loops = torch.where(looped, loops, 1.0)
+        if normalize:
+            degree = ops.reduce(weight, row, num_nodes) + loops
+            scale = degree.rsqrt().masked_fill(degree == 0, 0)
+            weight = weight * ops.lift(scale, row) * ops.lift(scale, col)
+            loops = loops * scale * scale
+        self.num_nodes = num_nodes
+        self.weight, self.diagonal = weight, loops.unsqueeze(1)
+        self.row = row if weight.requires_grad else None
+        start = torch.zeros(num_nodes + 1, dtype=torch.int64, device=row.device)
+        torch.cumsum(ops.cluster_sizes(row, num_nodes), 0, out=start[1:])
+        self.edges = torch.sparse_csr_tensor(
+            start, col, weight.detach(), (num_nodes, num_nodes), check_invariants=False
+        )
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        self.check(x)
+        out: Tensor = _Product.apply(x, self.weight, self.diagonal, self)
+        return out
+
+    def check(self, x: Tensor) -> None:
+        """Raises a RuntimeError for features that are not those of the nodes."""
+        check_floating("x", x)
+        check_shape("x", x, ("num_nodes", self.num_nodes), ("channels", None))
+        check_device("x", x, "edge_index", self.weight)
+
+    def product(self, x: Tensor) -> Tensor:
+        """The matrix times ``x``, without a gradient, as a new tensor of float32 or float64."""
+        x = x.to(self.weight.dtype).contiguous()
+        # With a reduction named, torch takes a kernel of its own on the CPU, several times faster than MKL's.
+        out = torch.sparse.mm(self.edges, x, "sum") if x.device.type == "cpu" else self.edges @ x
+        return out.addcmul_(self.diagonal, x)
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.num_nodes}, num_edges={self.weight.numel()})"
+
+
+class UndirectedGCNConv(GCNConv):
+    r"""PyG's :class:`~torch_geometric.nn.conv.GCNConv` on undirected graphs,
+
+    .. math::
+        \mathbf{X}' = \mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X} \mathbf{W}
+        + \mathbf{b},
+
+    in memory :math:`O(nd + m)`: no row of features per edge, and for backward nothing but the input. Forward
+    takes no more than its output, where input and output have the same size.
+
+    Where several convolutions follow each other, make the :class:`Adjacency` once and hand it to all of them.
+
+    Args:
+        in_channels (int): Size of each node's input features.
+        out_channels (int): Size of each node's output features.
+        add_self_loops (bool, optional): As in :class:`Adjacency`. (default: the same as :obj:`normalize`)
+        normalize (bool, optional): As in :class:`Adjacency`. (default: :obj:`True`)
+        bias (bool, optional): If :obj:`False`, there is no bias. (default: :obj:`True`)
+
+    Example:
+        >>> import torch
+        >>> from gpn_ops.nn import Adjacency, UndirectedGCNConv
+        >>> x, edge_index = torch.randn(3, 8), torch.tensor([[0, 1], [1, 0]])
+        >>> first, second = UndirectedGCNConv(8, 16), UndirectedGCNConv(16, 4)
+        >>> adjacency = Adjacency(edge_index, num_nodes=3)
+        >>> second(first(x, adjacency).relu(), adjacency).shape
+        torch.Size([3, 4])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        add_self_loops: bool | None = None,
+        normalize: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, add_self_loops=add_self_loops, normalize=normalize, bias=bias
+        )
+
+    def forward(self, x: Tensor, edge_index: Tensor | Adjacency, edge_weight: Tensor | None = None) -> Tensor:
+        r"""Forward pass.
+
+        Args:
+            x (torch.Tensor): The node features, :math:`[n, d]`.
+            edge_index (torch.Tensor or Adjacency): The edges, :math:`[2, m]`, as :class:`Adjacency` takes
+                them, or one, which then says all about weights, self-loops and normalisation.
+            edge_weight (torch.Tensor, optional): A weight per edge, :math:`[m]`. (default: :obj:`None`)
+        """
+        if not isinstance(edge_index, Adjacency):
+            edge_index = Adjacency(
+                edge_index,
+                x.size(0),
+                edge_weight,
+                add_self_loops=self.add_self_loops,
+                normalize=self.normalize,
+                dtype=x.dtype,
+            )
+        elif edge_weight is not None:
+            raise ValueError("edge_weight: expected None beside an Adjacency, which has weights of its own")
+        if type(self.lin) is Linear and is_untouched(self.lin) and edge_index.row is None:
+            edge_index.check(x)
+            product = matmul_dtype(x, self.lin.weight)
+            out: Tensor = _Convolution.apply(x, self.lin.weight, self.bias, edge_index, product)
+            return out
+        out = edge_index @ self.lin(x)
+        return out if self.bias is None else out + self.bias
+
+
+def _check_undirected(row: Tensor, col: Tensor, edge_weight: Tensor | None, num_nodes: int) -> None:
+    """Compares two fingerprints of the edges, as they are and turned round: sums of hashes, because edges
+    come in any order. Weights are compared by their sums into and out of each node, as those of a coarse
+    graph are equal to rounding only."""
+
+    def fingerprint(a: Tensor, b: Tensor) -> Tensor:
+        z = a * -0x40A7B892E31B1A47 + b * -0x6B2FB644ECCEEE15
+        z = (z ^ (z >> 29)) * -0x61C8864680B583EB
+        return (z ^ (z >> 32)).sum()
+
+    if not torch.equal(fingerprint(row, col), fingerprint(col, row)):
+        raise RuntimeError(
+            "edge_index: expected an undirected graph, with both directions of every edge, got an edge "
+            "without its reverse (torch_geometric.utils.to_undirected adds it)"
+        )
+    if edge_weight is not None:
+        weight = edge_weight.detach().to(torch.float64)
+        out, into, largest = (
+            ops.reduce(values, node, num_nodes)
+            for values, node in ((weight, row), (weight, col), (weight.abs(), row))
+        )
+        tolerance = max(1e-3, 8 * torch.finfo(edge_weight.dtype).eps)
+        if bool(((out - into).abs() > tolerance * largest).any()):
+            raise RuntimeError(
+                "edge_weight: expected the same weight in both directions of an edge, got weights that differ"
+            )
+
+
+class _Product(torch.autograd.Function):
+    """The product of an adjacency matrix and ``x``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, diagonal: Tensor, adjacency: Adjacency) -> Tensor:
+        ctx.adjacency = adjacency
+        ctx.save_for_backward(*((x,) if ctx.needs_input_grad[1] else ()))
+        return adjacency.product(x).to(x.dtype)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        adjacency: Adjacency = ctx.adjacency
+        grad_x = adjacency.product(grad).to(grad.dtype) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return grad_x, None, None, None
+        (x,) = ctx.saved_tensors
+        row, col = adjacency.row, adjacency.edges.col_indices()
+        assert row is not None
+        grad_weight = torch.empty_like(adjacency.weight)
+        for tile in tiles(row, 0, x.size(1), 1):
+            ends = grad.index_select(0, row[tile]), x.index_select(0, col[tile])
+            grad_weight[tile] = torch.linalg.vecdot(*(each.to(grad_weight.dtype) for each in ends))
+        grad_diagonal = torch.linalg.vecdot(grad.to(grad_weight.dtype), x.to(grad_weight.dtype)).unsqueeze(1)
+        return grad_x, grad_weight, grad_diagonal, None
+
+
+class _Convolution(torch.autograd.Function):
+    """A x W^T + b, of which only x is kept: what backward needs of W is the gradient times A, not A x."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        adjacency: Adjacency,
+        product: torch.dtype,
+    ) -> Tensor:
+        ctx.adjacency, ctx.product = adjacency, product
+        ctx.save_for_backward(x, weight)
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        with torch.autocast(x.device.type, enabled=False):
+            if weight.size(0) < weight.size(1):
+                out = adjacency.product(x.to(product) @ weight.to(product).t())
+            else:
+                out = _times(adjacency.product(x), weight.to(product))
+            if bias is not None:
+                out += bias
+            return out.to(product)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
+        grad_bias = grad.sum(dim=0, dtype=wide_dtype(grad.dtype)).to(ctx.bias_dtype) if needs_bias else None
+        with torch.autocast(x.device.type, enabled=False):
+            back = ctx.adjacency.product(grad)
+            del grad
+            grad_weight = None
+            if needs_weight:
+                grad_weight = (back.to(ctx.product).t() @ x.to(ctx.product)).to(weight.dtype)
+            grad_x = _times(back, weight.to(ctx.product).t()).to(x.dtype) if needs_x else None
+        return grad_x, grad_weight, grad_bias, None, None
+
+
+def _times(z: Tensor, weight: Tensor) -> Tensor:
+    """z W^T; of the same size and large, a tile of rows at a time and in place."""
+    if weight.size(0) != weight.size(1) or z.numel() * z.element_size() <= IN_PLACE_BYTES:
+        return (z.to(weight.dtype) @ weight.t()).to(z.dtype)
+    for tile in tiles(z, 0, z.size(1), 1):
+        z[tile] = z[tile].to(weight.dtype) @ weight.t()
+    return z

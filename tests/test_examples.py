@@ -1,0 +1,165 @@
+"""examples/: every script and notebook runs with its defaults, and does what it says."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
+pytest.importorskip("tqdm", reason="the examples show their progress")
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+LIBRARY = Path(importlib.util.find_spec("gpn_ops").origin).parent / "libgpn_ops.so"
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    # Graphs this small do not repay a second thread.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    yield
+    torch.set_num_threads(threads)
+
+
+def load(name):
+    """The module of an example, as `import` from its folder gives it."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_alone(*command, **environment):
+    """What a command prints that runs in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# What each has to reach is well above guessing and well below what it does reach: other versions of torch
+# round differently.
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("graph_classification", 0.9),
+        ("node_classification", 0.7),
+        ("graph_unet", 0.75),
+        ("edge_attributes", 0.8),
+        ("explain", 0.55),
+        ("large_graph", 0.5),
+    ],
+)
+def test_models_learn(name, least):
+    assert load(name).main([]) > least
+
+
+def test_lightning():
+    pytest.importorskip("lightning", reason="the example needs lightning")
+    assert load("graph_classification_lightning").main([]) > 0.9
+
+
+def test_ddp():
+    out = run_alone(EXAMPLES / "graph_classification_ddp.py")
+    assert float(re.search(r"test accuracy: (\S+) with 2 processes", out)[1]) > 0.9
+
+
+@pytest.mark.parametrize("loader", ["cluster", "neighbor"])
+def test_large_graph_with_loaders_of_compiled_packages(loader):
+    from torch_geometric.typing import WITH_METIS, WITH_PYG_LIB, WITH_TORCH_SPARSE
+
+    if not (WITH_PYG_LIB or WITH_TORCH_SPARSE) or (loader == "cluster" and not WITH_METIS):
+        pytest.skip("the loader needs pyg-lib or torch-sparse (with METIS)")
+    assert load("large_graph").main(["--loader", loader]) > 0.5
+
+
+def test_compile_and_export(tmp_path):
+    package = tmp_path / "pool.pt2"
+    difference = load("compile_and_export").main(["--package", str(package)])
+    assert set(difference) == {"compile", "export", "AOTInductor"}
+    assert max(difference.values()) < 1e-5
+    # The package needs the operators, and none of our Python.
+    program = f"""
+import sys, torch
+torch.ops.load_library({str(LIBRARY)!r})
+pool = torch._inductor.aoti_load_package({str(package)!r})
+edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+print(pool(torch.randn(4, 16), edge_index)[2].tolist(), "gpn_ops" in sys.modules)
+"""
+    assert run_alone("-c", program).strip() == "[0, 0, 1, 1] False"
+
+
+def test_connected_components():
+    from scipy.sparse.csgraph import connected_components
+    from torch_geometric.data import Data
+    from torch_geometric.transforms import LargestConnectedComponents
+    from torch_geometric.utils import to_scipy_sparse_matrix
+
+    example = load("connected_components")
+    parts = example.main(["--nodes", "300"])
+    assert sum(part.num_nodes for part in parts) == 300
+    for part in parts:
+        assert connected_components(to_scipy_sparse_matrix(part.edge_index, num_nodes=part.num_nodes))[0] == 1
+
+    # Nodes that carry their number, and edges in one direction: what was joined stays joined.
+    row, col = torch.randint(40, (2, 25))
+    data = Data(x=torch.arange(40).view(-1, 1), edge_index=torch.stack([row, col]))
+    parts = example.take_apart(data)
+    edges = torch.cat([part.x.view(-1)[part.edge_index] for part in parts], dim=1)
+    assert sorted(edges.t().tolist()) == sorted(data.edge_index.t().tolist())
+    expected = LargestConnectedComponents()(Data(x=data.x, edge_index=data.edge_index))
+    assert example.largest_component(data).num_nodes == expected.num_nodes
+
+
+def test_draw_tree(tmp_path):
+    pytest.importorskip("matplotlib", reason="drawing needs matplotlib")
+    path = Path(load("draw_tree").main(["--output", str(tmp_path / "tree.svg")]))
+    assert path.read_text().count("<path") > 49
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "family", "epochs", "least"),
+    [
+        ("graph_classification", "MUTAG", "TUDataset", 5, 0.6),
+        ("node_classification", "Cora", "Planetoid", 15, 0.3),
+    ],
+)
+def test_real_data(name, dataset, family, epochs, least, tmp_path):
+    raw = EXAMPLES.parent.parent / "shared" / "data" / family / dataset / "raw"
+    if not raw.exists():
+        pytest.skip(f"no copy of {dataset} beside the checkout")
+    (tmp_path / dataset).mkdir()
+    (tmp_path / dataset / "raw").symlink_to(raw)
+    arguments = ["--dataset", dataset, "--root", str(tmp_path), "--epochs", str(epochs)]
+    assert load(name).main(arguments) > least
+
+
+def test_notebook():
+    nbformat = pytest.importorskip("nbformat", reason="notebooks need nbformat")
+    nbclient = pytest.importorskip("nbclient", reason="notebooks run by nbclient")
+    pytest.importorskip("ipykernel", reason="notebooks need a kernel")
+    pytest.importorskip("matplotlib", reason="drawing needs matplotlib")
+    notebook = nbformat.read(EXAMPLES / "tour.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "outputs belong to a run, not to the file"
+    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3")
+    client.execute(cwd=str(EXAMPLES))
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+
+
+def test_every_example_is_run_here_and_listed():
+    here = Path(__file__).read_text()
+    listed = (EXAMPLES / "README.md").read_text()
+    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb")]:
+        assert f"]({path.name})" in listed
+        assert path.stem in here or path.stem == "motifs"
