@@ -16,6 +16,7 @@ What it cannot show: times, real concurrency (its streams run in order, at once)
 
 import ctypes
 import fcntl
+import importlib.util
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import types
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
+# torch is imported where it is needed: this module is imported by torch, or before it.
 
 NAME = "standin"
 SOURCE = Path(__file__).resolve().parent
@@ -36,7 +37,8 @@ def build() -> None:
     """Bring the library up to date. Safe where several processes ask for it."""
     BUILD.mkdir(parents=True, exist_ok=True)
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    found = f"-DTORCH_DIRECTORY={Path(torch.__file__).parent}"
+    (directory,) = importlib.util.find_spec("torch").submodule_search_locations
+    found = f"-DTORCH_DIRECTORY={directory}"
 
     def run(*command: str) -> None:
         ended = subprocess.run(command, env=tools, capture_output=True, text=True, check=False)
@@ -61,10 +63,14 @@ def environment() -> dict[str, str]:
 
 def load() -> None:
     """Make the device known to torch; once."""
+    import torch
+
     if hasattr(torch, NAME):
         return
     if not LIBRARY.exists():
         raise RuntimeError(f"{LIBRARY} does not exist: run `python -m standin` in {SOURCE.parent}")
+    if str(SITE) not in sys.path:
+        sys.path.append(str(SITE))  # which spawned processes take over
     torch.utils.rename_privateuse1_backend(NAME)
     torch.ops.load_library(LIBRARY)
     torch._register_device_module(NAME, _module())
@@ -81,6 +87,8 @@ class Properties(NamedTuple):
 
 def _module() -> types.ModuleType:
     """``torch.standin``: what torch itself, and code that asks ``torch.get_device_module``, calls."""
+    import torch
+
     library = ctypes.CDLL(str(LIBRARY))
     library.standin_total_memory.restype = ctypes.c_int64
     library.standin_waits.restype = ctypes.c_int64
