@@ -1,8 +1,8 @@
 """What pooling costs on a GPU by a model: launches, waits of the host, bytes, operations, milliseconds.
 
-    python benchmarks/gpu_model.py                                         # all of it, into results/gpu_model.json
+    python benchmarks/gpu_model.py                    # all of it, into results/gpu_model.json
     python benchmarks/gpu_model.py --method ParsePooling TopK --workload a --form layer --card "RTX 4090"
-    python benchmarks/gpu_model.py --table                                 # the committed result, in Markdown
+    python benchmarks/gpu_model.py --table            # the saved result, in Markdown
 
 No GPU takes part. A module runs on the CPU, forward and backward, while every operator is noted
 (:class:`Tally`) and counted as CUDA would run it:
@@ -10,23 +10,24 @@ No GPU takes part. A module runs on the CPU, forward and backward, while every o
 - Ours: launches, waits and bytes are those of their CUDA kernels on the emulated device
   (``benchmarks/emulated.py``), CUB's kernels and memsets included. A word that threads ask for counts as an
   operation.
-- PyTorch's: launches and waits come from :data:`RULES`, with the file of PyTorch that they were read from.
-  **Nobody has measured them.** Bytes are those of the tensors read and written, each element once; operations
-  are those of torch's FlopCounterMode for products, else one for each element. An operator that has no rule is
-  an error.
+- PyTorch's: launches and waits come from :data:`RULES`, with the file of PyTorch that holds them, and whether
+  it was read for this. **Nobody has measured them.** Bytes are those of the tensors read and written, each
+  element once; operations are those of torch's FlopCounterMode for products, else one for each element. An
+  operator that has no rule is an error.
 
 The time is the larger of the host's (:data:`LAUNCH`, :data:`WAIT`) and the device's: the sum over kernels of
 the larger of bytes and operations over what the card (:data:`CARDS`) reaches.
 
-Three things are carried on and not counted, each along a straight line that ``tests/test_gpu_model.py`` checks:
+Some of it is carried on from smaller runs:
 
-- The kernels of our operators run on 8 and on 16 of the 128 channels. Calls of the same operator with arguments
-  of the same shape and values are counted once.
-- Workloads b and c run with 1/10 of the graphs and 1/20 of the nodes and edges. A tile shrinks with them, so there are
-  as many of them as at full size; what has rows is multiplied, what is as large as a parameter is not.
-  Launches and waits are those of the smaller run: at full size a sort by CUB takes up to two passes more, of two
-  launches each.
-- An operator on full tiles is counted for the first tile and for the last.
+- The kernels of our operators run on 8 and on 16 of the 128 channels; bytes and operations continue the
+  straight line, which ``tests/test_gpu_model.py`` checks. Calls of the same operator with arguments of the
+  same shapes, as for the tiles of an MLP, are counted once.
+- Workload b runs with one of the ten graphs, c with 1/20 of the nodes and edges. A tile shrinks with them, so
+  there are as many of them as at full size; what has rows is multiplied, what is as large as a parameter is
+  not. Launches and waits are those of the smaller run: at full size a sort by CUB takes up to two passes more,
+  of two launches each. EdgePool, which launches for every edge that it contracts, launches that many times
+  more.
 """
 
 import argparse
@@ -77,6 +78,7 @@ class Rule(NamedTuple):
     source: str  # below aten/src/ATen/native
     waits: Amount = 0
     traffic: str = "all"  # all: arguments and results; rows: of a table, those taken; adds: rows added to
+    read: bool = False  # whether the file was read for this; else it is where the operator is known to be
 
 
 def sort_launches(items: int, key_bytes: int, value_bytes: int = 8) -> int:
@@ -136,10 +138,15 @@ def unique(args: Sequence[Any], _: Sequence[Tensor]) -> int:
     return 6
 
 
+def norm_backward(args: Sequence[Any], _: Sequence[Tensor]) -> int:
+    """The gradient of rows; those of weight and bias, for many rows in parts, which two sums add up."""
+    return 2 if args[0].numel() // args[0].size(-1) <= 2**16 else 4
+
+
 def rules(
-    names: str, launches: Amount, source: str, waits: Amount = 0, traffic: str = "all"
+    names: str, launches: Amount, source: str, waits: Amount = 0, traffic: str = "all", read: bool = False
 ) -> dict[str, Rule]:
-    return {name: Rule(launches, source, waits, traffic) for name in names.split()}
+    return {name: Rule(launches, source, waits, traffic, read) for name in names.split()}
 
 
 # By name without overload. What is not below cuda/ decides on all devices alike.
@@ -153,7 +160,8 @@ RULES: dict[str, Rule] = {
         traffic="none",
     ),
     **rules(
-        "zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like zero_ fill_ scalar_tensor",
+        "zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like zero_ fill_ "
+        "scalar_tensor",
         1,
         "cuda/FillKernel.cu",
         traffic="written",
@@ -163,10 +171,10 @@ RULES: dict[str, Rule] = {
     **rules("native_dropout", 1, "cuda/Dropout.cu"),
     **rules("native_dropout_backward", 1, "cuda/Dropout.cu"),
     **rules(
-        "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid relu relu_ "
-        "leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or bitwise_not logical_not "
-        "logical_and where maximum minimum sigmoid_backward tanh_backward leaky_relu_backward threshold_backward "
-        "abs sign floor_divide remainder masked_fill_",
+        "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid relu "
+        "relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or bitwise_not "
+        "logical_not logical_and where maximum minimum sigmoid_backward tanh_backward leaky_relu_backward "
+        "threshold_backward abs sign floor_divide remainder masked_fill_",
         1,
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),
@@ -174,21 +182,23 @@ RULES: dict[str, Rule] = {
     **rules("copy_ clone _to_copy contiguous repeat", 1, "cuda/Copy.cu"),
     **rules("cat stack", 1, "cuda/Shape.cu"),
     **rules(
-        "sum mean max min amax amin all any argmax linalg_vector_norm prod", reduction, "cuda/Reduce.cuh"
+        "sum mean max min amax amin all any argmax linalg_vector_norm prod",
+        reduction,
+        "cuda/Reduce.cuh",
+        read=True,
     ),
     **rules("aminmax", reduction, "cuda/ReduceMinMaxKernel.cu"),
     **rules("cumsum", 2, "cuda/ScanUtils.cuh (CUB: initialise, scan)"),
     **rules("_softmax _safe_softmax _softmax_backward_data", 1, "cuda/SoftMax.cu"),
     **rules("native_layer_norm", 1, "cuda/layer_norm_kernel.cu"),
-    # The gradient of rows; those of weight and bias in parts, which two sums add up.
-    **rules("native_layer_norm_backward", 4, "cuda/layer_norm_kernel.cu"),
+    **rules("native_layer_norm_backward", norm_backward, "cuda/layer_norm_kernel.cu", read=True),
     **rules("mm bmm addmm_ baddbmm addmv_", 1, "cuda/Blas.cpp"),
     **rules("addmm", 1, "cuda/Blas.cpp (the bias is added by cuBLASLt)"),
     **rules("addmv", 2, "cuda/Blas.cpp (the bias is copied first)"),
     **rules("sparse_mm", 2, "sparse/cuda/SparseBlasImpl.cpp (cuSPARSE)"),
     **rules("index_select gather", 1, "cuda/Indexing.cu, cuda/ScatterGatherKernel.cu", traffic="rows"),
     **rules("index", index, "cuda/IndexKernel.cu, cuda/Nonzero.cu", index_waits, "rows"),
-    **rules("index_put_", index_put_, "cuda/Indexing.cu, cuda/Nonzero.cu", index_waits, "adds"),
+    **rules("index_put_", index_put_, "cuda/Indexing.cu, cuda/Nonzero.cu", index_waits, "adds", read=True),
     **rules("index_put", index_put, "TensorAdvancedIndexing.cpp (a copy, then index_put_)", index_waits),
     **rules(
         "index_add_ scatter_add_ scatter_ scatter_reduce_ index_copy_",
@@ -206,13 +216,13 @@ RULES: dict[str, Rule] = {
         2,
         "TensorShape.cpp, BatchLinearAlgebra.cpp (zeros, then a copy)",
     ),
-    **rules("nonzero", nonzero, "cuda/Nonzero.cu", 1),
-    **rules("nonzero_static", 4, "cuda/Nonzero.cu"),
-    **rules("_local_scalar_dense to_host", 1, "cuda/CUDAScalar.cu", 1),
-    **rules("bincount", 6, "cuda/SummaryOps.cu (least, largest, both copied; zeros; counts)", 2),
-    **rules("unique_consecutive", unique, "cuda/UniqueCub.cu", 1),
-    **rules("sort argsort", sort, "cuda/Sort.cpp, cuda/SortStable.cu"),
-    **rules("repeat_interleave", 4, "cuda/Repeat.cu (a sum of the counts is read back)", 1),
+    **rules("nonzero", nonzero, "cuda/Nonzero.cu", 1, read=True),
+    **rules("nonzero_static", 4, "cuda/Nonzero.cu", read=True),
+    **rules("_local_scalar_dense to_host", 1, "cuda/CUDAScalar.cu", 1, read=True),
+    **rules("bincount", 6, "cuda/SummaryOps.cu (least, largest, both copied; zeros; counts)", 2, read=True),
+    **rules("unique_consecutive", unique, "cuda/UniqueCub.cu", 1, read=True),
+    **rules("sort argsort", sort, "cuda/Sort.cpp", read=True),
+    **rules("repeat_interleave", 4, "cuda/Repeat.cu (a sum of the counts is read back)", 1, read=True),
     **rules("_convert_indices_from_coo_to_csr", 1, "sparse/cuda/SparseCsrTensorMath.cu"),
     **rules("_to_sparse_csr", 6, "TensorConversions.cpp (sorts by coordinates unless they are coalesced)", 1),
     **rules("_assert_async", 1, "cuda/TensorCompare.cu"),
@@ -274,9 +284,7 @@ class Tally(emulated.Recorder):
         super().__init__()
         self.scale = scale
         self.noted: list[Kernel | int] = []  # an operator of PyTorch, or the number of a call of ours
-        self.host: dict[
-            int, Tensor
-        ] = {}  # what is not on the device, by its storage, which no other may take over
+        self.host: dict[int, Tensor] = {}  # by storage, which no other may take over
 
     def __enter__(self) -> Any:
         super().__enter__()
@@ -559,7 +567,7 @@ def module(method: str, form: str, nodes: int) -> torch.nn.Module:
         from models.config import Config
         from models.training import LEVEL_SETTINGS
 
-        settings = {key: getattr(Config(hidden=CHANNELS), key) for key in LEVEL_SETTINGS}
+        settings = {key: getattr(Config(dataset="PROTEINS", hidden=CHANNELS), key) for key in LEVEL_SETTINGS}
         return GraphClassifier(CHANNELS, 2, **settings)
     layer, pool = PEERS[method]
     if form == "layer":
