@@ -5,7 +5,7 @@
     python benchmarks/gpu_model.py --table            # the saved result, in Markdown
 
 No GPU takes part. A module runs on the CPU, forward and backward, while every operator is noted
-(:class:`Tally`) and counted as CUDA would run it:
+(:class:`Tally`), and counted as CUDA would run it:
 
 - Ours: launches, waits and bytes are those of their CUDA kernels on the emulated device
   (``benchmarks/emulated.py``), CUB's kernels and memsets included. A word that threads ask for counts as an
@@ -25,9 +25,8 @@ Some of it is carried on from smaller runs:
   same shapes, as for the tiles of an MLP, are counted once.
 - Workload b runs with one of the ten graphs, c with 1/20 of the nodes and edges. A tile shrinks with them, so
   there are as many of them as at full size; what has rows is multiplied, what is as large as a parameter is
-  not. Launches and waits are those of the smaller run: at full size a sort by CUB takes up to two passes more,
-  of two launches each. EdgePool, which launches for every edge that it contracts, launches that many times
-  more.
+  not. Launches and waits of our operators are those of the smaller run: at full size a sort by CUB takes up
+  to two passes more, of two launches each.
 """
 
 import argparse
@@ -70,7 +69,8 @@ CHANNELS = 128
 # What PyTorch's operators launch
 # ------------------------------------------------------------------------------------------------------------
 
-Amount = int | Callable[[Sequence[Any], Sequence[Tensor]], int]
+# Of the arguments, the results, and how many times larger the workload meant is.
+Amount = int | Callable[[Sequence[Any], Sequence[Tensor], int], int]
 
 
 class Rule(NamedTuple):
@@ -88,59 +88,59 @@ def sort_launches(items: int, key_bytes: int, value_bytes: int = 8) -> int:
     return 4 + 2 * key_bytes
 
 
-def sort(args: Sequence[Any], _: Sequence[Tensor]) -> int:
+def sort(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
     """Short rows: positions, their copy, a copy of the values, one kernel. Long ones: positions, CUB."""
     values = next(arg for arg in args if isinstance(arg, Tensor))
     if values.numel() == 0:
         return 0
-    if values.size(-1) <= 4096:
+    if scale * values.size(-1) <= 4096:
         return 4
-    return 1 + sort_launches(values.numel(), values.element_size())
+    return 1 + sort_launches(scale * values.numel(), values.element_size())
 
 
 def masks(args: Sequence[Any]) -> list[Tensor]:
     return [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
 
 
-def nonzero(args: Sequence[Any], _: Sequence[Tensor]) -> int:
+def nonzero(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
     """A sum (2), its copy, a selection (2), the coordinates."""
     return 5 + (args[0].dim() > 1)
 
 
-def index(args: Sequence[Any], _: Sequence[Tensor]) -> int:
-    return 1 + sum(nonzero([mask], []) for mask in masks(args))
+def index(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
+    return 1 + sum(nonzero([mask], [], scale) for mask in masks(args))
 
 
-def index_waits(args: Sequence[Any], _: Sequence[Tensor]) -> int:
+def index_waits(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
     return len(masks(args))
 
 
-def index_put_(args: Sequence[Any], out: Sequence[Tensor]) -> int:
+def index_put_(args: Sequence[Any], out: Sequence[Tensor], scale: int) -> int:
     """Adding: the linear index (wrap, scale), positions, a sort of 8-byte keys, one kernel."""
     accumulates = len(args) > 3 and args[3]
     if not accumulates:
-        return index(args, out)
-    return index(args, out) - 1 + 3 + 1 + sort_launches(args[2].numel(), 8) + 1
+        return index(args, out, scale)
+    return index(args, out, scale) - 1 + 3 + 1 + sort_launches(scale * args[2].numel(), 8) + 1
 
 
-def index_put(args: Sequence[Any], out: Sequence[Tensor]) -> int:
-    return 1 + index_put_(args, out)
+def index_put(args: Sequence[Any], out: Sequence[Tensor], scale: int) -> int:
+    return 1 + index_put_(args, out, scale)
 
 
-def reduction(args: Sequence[Any], out: Sequence[Tensor]) -> int:
+def reduction(args: Sequence[Any], out: Sequence[Tensor], scale: int) -> int:
     """One kernel; where blocks share an output, a memset of their semaphores before it."""
     values = next(arg for arg in args if isinstance(arg, Tensor))
-    return 1 + (values.numel() >= 2**14 * max(out[0].numel(), 1))
+    return 1 + (scale * values.numel() >= 2**14 * max(out[0].numel(), 1))
 
 
-def unique(args: Sequence[Any], _: Sequence[Tensor]) -> int:
+def unique(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
     """Consecutive: flags, their sum (2), the selection (2), its size."""
     return 6
 
 
-def norm_backward(args: Sequence[Any], _: Sequence[Tensor]) -> int:
+def norm_backward(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
     """The gradient of rows; those of weight and bias, for many rows in parts, which two sums add up."""
-    return 2 if args[0].numel() // args[0].size(-1) <= 2**16 else 4
+    return 2 if scale * args[0].numel() // args[0].size(-1) <= 2**16 else 4
 
 
 def rules(
@@ -171,10 +171,11 @@ RULES: dict[str, Rule] = {
     **rules("native_dropout", 1, "cuda/Dropout.cu"),
     **rules("native_dropout_backward", 1, "cuda/Dropout.cu"),
     **rules(
-        "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid relu "
-        "relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or bitwise_not "
+        "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid "
+        "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or bitwise_not "
         "logical_not logical_and where maximum minimum sigmoid_backward tanh_backward leaky_relu_backward "
-        "threshold_backward abs sign floor_divide remainder masked_fill_",
+        "threshold_backward "
+        "addcmul addcmul_ addcdiv abs sign floor_divide remainder masked_fill_",
         1,
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),
@@ -300,7 +301,7 @@ class Tally(emulated.Recorder):
             if emulated.has_kernel(func._schema.name):
                 self.noted.append(before)
             return result
-        if func._can_decompose() if hasattr(func, "_can_decompose") else False:
+        if func._can_decompose():
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -334,10 +335,13 @@ class Tally(emulated.Recorder):
         if rule is None:
             raise NotImplementedError(f"{func}: RULES of benchmarks/gpu_model.py has no {name}")
         launches, waits = (
-            amount(args, results) if callable(amount) else amount for amount in (rule.launches, rule.waits)
+            amount(args, results, self.scale) if callable(amount) else amount
+            for amount in (rule.launches, rule.waits)
         )
         if not any(result.numel() for result in results) and rule.waits == 0 and name != "_assert_async":
             launches = 0
+        if name == "copy_" and results[0].dim() == 0:
+            launches *= self.scale  # a loop in Python over the edges, as EdgePool has it
         self.noted.append(
             Kernel(
                 name,
@@ -385,17 +389,6 @@ class Tally(emulated.Recorder):
         return max(
             (self.times(t) * t.numel() for t in (*given, *results) if t.layout is torch.strided), default=0
         )
-
-    def kernels(self) -> list[Kernel]:
-        """In their order."""
-        ours = iter(count_ours(self.calls, self.scale))
-        listed: list[Kernel] = []
-        for item in self.noted:
-            if isinstance(item, Kernel):
-                listed.append(item)
-            else:
-                listed += next(ours)
-        return listed
 
 
 FACTORIES = (
@@ -494,7 +487,7 @@ def as_on_cuda(tally: Tally) -> Iterator[None]:
         return torch.native_dropout(x, p, training)[0] if training and p > 0 else x
 
     def tolist(tensor: Tensor) -> Any:
-        with torch.utils._python_dispatch._disable_current_modes():
+        with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
             listed = numbers(tensor)
         if not tally.on_host([tensor]):
             tally.noted.append(Kernel("to_host", 1, 1, tally.size([tensor]), 0))
@@ -503,7 +496,7 @@ def as_on_cuda(tally: Tally) -> Iterator[None]:
     def cpu(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
         if tally.on_host([tensor]):
             return tensor
-        with torch.utils._python_dispatch._disable_current_modes():
+        with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
             copied = tally.to_host(tensor)
         tally.noted.append(Kernel("to_host", 1, 1, tally.size([tensor]), 0))
         return copied
@@ -584,6 +577,17 @@ def results_of(result: Any) -> list[Tensor]:
 
 def phases(method: str, form: str, load: Load) -> dict[str, list[Kernel]]:
     """The kernels of forward and of backward, in training."""
+    tally, forward = run(method, form, load)
+    ours = iter(count_ours(tally.calls, load.scale))
+    listed: dict[str, list[Kernel]] = {"forward": [], "backward": []}
+    for number, item in enumerate(tally.noted):
+        phase = listed["forward" if number < forward else "backward"]
+        phase += [item] if isinstance(item, Kernel) else next(ours)
+    return listed
+
+
+def run(method: str, form: str, load: Load) -> tuple[Tally, int]:
+    """What is noted, and how much of it is of the forward pass."""
     torch.manual_seed(0)
     workload = load.run
     edge_index, num_nodes = workload.edge_index(), workload.graphs * workload.nodes
@@ -600,12 +604,7 @@ def phases(method: str, form: str, load: Load) -> dict[str, list[Kernel]]:
         with torch.utils._python_dispatch._disable_current_modes():
             grads = [torch.ones_like(tensor) for tensor in out]
         torch.autograd.backward(out, grads)
-    ours = iter(count_ours(tally.calls, load.scale))
-    listed: dict[str, list[Kernel]] = {"forward": [], "backward": []}
-    for number, item in enumerate(tally.noted):
-        phase = listed["forward" if number < forward else "backward"]
-        phase += [item] if isinstance(item, Kernel) else next(ours)
-    return listed
+    return tally, forward
 
 
 def summary(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
@@ -627,12 +626,30 @@ def modelled(method: str, form: str, workload: str, cards: Sequence[str] = tuple
     """One entry of the results."""
     parts = phases(method, form, LOADS[workload])
     parts["both"] = parts["forward"] + parts["backward"]
-    return {
-        "method": method,
-        "form": form,
-        "workload": workload,
-        **{phase: summary(kernels, cards) for phase, kernels in parts.items()},
-    }
+    costs = {phase: summary(kernels, cards) for phase, kernels in parts.items()}
+    return {"method": method, "form": form, "workload": workload, **costs}
+
+
+def rule_table() -> str:
+    """What PyTorch's operators launch, in Markdown."""
+    groups: dict[Rule, list[str]] = {}
+    for name, rule in RULES.items():
+        groups.setdefault(rule, []).append(f"`{name}`")
+
+    def amount(value: Amount) -> str:
+        return str(value) if isinstance(value, int) else "by size"
+
+    rows = [
+        [
+            ", ".join(names),
+            amount(rule.launches),
+            amount(rule.waits),
+            rule.source,
+            "yes" if rule.read else "no",
+        ]
+        for rule, names in groups.items()
+    ]
+    return common.table(["operator", "launches", "waits", "file below `aten/src/ATen/native`", "read"], rows)
 
 
 def report(content: dict[str, Any]) -> str:
