@@ -3,6 +3,7 @@
     python benchmarks/gpu_model.py                    # all of it, into results/gpu_model.json
     python benchmarks/gpu_model.py --method ParsePooling TopK --workload a --form layer --card "RTX 4090"
     python benchmarks/gpu_model.py --table            # the saved result, in Markdown
+    python benchmarks/gpu_model.py --page             # the same, into docs/cuda.md
 
 No GPU takes part. A module runs on the CPU, forward and backward, while every operator is noted
 (:class:`Tally`), and counted as CUDA would run it:
@@ -172,10 +173,10 @@ RULES: dict[str, Rule] = {
     **rules("native_dropout_backward", 1, "cuda/Dropout.cu"),
     **rules(
         "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid "
-        "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or bitwise_not "
-        "logical_not logical_and where maximum minimum sigmoid_backward tanh_backward leaky_relu_backward "
-        "threshold_backward "
-        "addcmul addcmul_ addcdiv abs sign floor_divide remainder masked_fill_",
+        "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or "
+        "bitwise_not logical_not logical_and where maximum minimum sigmoid_backward tanh_backward "
+        "leaky_relu_backward threshold_backward addcmul addcmul_ addcdiv abs sign floor_divide remainder "
+        "masked_fill_",
         1,
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),
@@ -652,9 +653,28 @@ def rule_table() -> str:
     return common.table(["operator", "launches", "waits", "file below `aten/src/ATen/native`", "read"], rows)
 
 
+def count_operators() -> list[dict[str, Any]]:
+    """Every operator of ours once, on workload a."""
+    calls = []
+    for name, function in emulated.call_every_operator(LOADS["a"].run).items():
+        with emulated.Recorder() as recorded:
+            function()
+        if recorded[-1].operator == name:
+            calls.append(recorded[-1])
+    return [
+        {"operator": call.operator, **summary(kernels)}
+        for call, kernels in zip(calls, count_ours(calls), strict=True)
+    ]
+
+
 def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
-    parts = []
+    rows = [
+        [f"`{entry['operator']}`", entry["launches"], entry["waits"], f"{entry['bytes'] / 1e6:.2f}"]
+        for entry in content["operators"]
+    ]
+    title = f"Our operators, each once, (a) {LOADS['a'].text}, {CHANNELS} channels in float32:"
+    parts = [f"{title}\n\n{common.table(['operator', 'launches', 'waits', 'MB'], rows)}"] if rows else []
     for form in FORMS:
         for workload, load in LOADS.items():
             rows = []
@@ -679,6 +699,18 @@ def report(content: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+PAGE = common.RESULTS.parent.parent / "docs" / "cuda.md"
+BEGIN, END = "<!-- benchmarks/gpu_model.py --page -->", "<!-- end -->"
+
+
+def write_page(content: dict[str, Any]) -> None:
+    """The tables between the marks of the page."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    tables = f"{report(content)}\n\nWhat PyTorch's operators launch, unmeasured:\n\n{rule_table()}"
+    PAGE.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -688,11 +720,15 @@ def main() -> None:
     parser.add_argument("--form", nargs="*", choices=FORMS, default=FORMS)
     parser.add_argument("--card", nargs="*", choices=CARDS, default=list(CARDS))
     parser.add_argument("--table", action="store_true", help="print the saved result, count nothing")
+    parser.add_argument("--page", action="store_true", help="the saved result into docs/cuda.md")
     parser.add_argument("--output", type=common.Path, default=common.RESULTS)
     options = parser.parse_args()
     path = options.output / "gpu_model.json"
     if options.table:
         print(report(json.loads(path.read_text())))
+        return
+    if options.page:
+        write_page(json.loads(path.read_text()))
         return
     results = []
     wanted = [(m, f, w) for f in options.form for w in options.workload for m in options.method]
@@ -703,6 +739,7 @@ def main() -> None:
     content = {
         "workloads": {name: LOADS[name].text for name in options.workload},
         "rule": {"launch": LAUNCH, "wait": WAIT, "cards": {c: CARDS[c]._asdict() for c in options.card}},
+        "operators": count_operators() if "a" in options.workload and METHODS[0] in options.method else [],
         "results": results,
     }
     print(report(content))
