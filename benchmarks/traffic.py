@@ -1,8 +1,9 @@
 """The bytes that the CUDA kernels have to move, the time that this implies on known cards, and how near a GPU
 comes to it.
 
-    python benchmarks/traffic.py                  # the predictions of docs/cuda.md; needs no GPU
-    python benchmarks/traffic.py --device cuda    # time each operator here and compare with the prediction
+    python benchmarks/traffic.py --device cuda    # time each operator and compare with the bounds
+
+What a layer launches and costs, without a GPU, is in benchmarks/gpu_model.py.
 
 Traffic has two bounds. Low: every word counts once, as if all accesses to neighbouring words met in a cache.
 High: an access to an unpredictable place costs a memory sector of 32 bytes. A time far above that of the high
@@ -134,48 +135,7 @@ def steps_of(operator: str, size: Size) -> list[Step]:
     raise ValueError(f"operator: expected a known one, got {operator!r}")
 
 
-SYNCHRONISATIONS = {
-    "dominant": 0,
-    "parse": 0,
-    "components": 0,
-    "coarsen": 1,
-    "mask": 0,
-    "reduce": 0,
-    "pair_dot": 0,
-}
-
-
-def megabytes(count: float) -> str:
-    return f"{count / 1e6:.0f}"
-
-
-def kernel_table() -> str:
-    """Bytes per edge and node of the kernels of parse."""
-    rows = []
-    for step in steps_of("parse", Size(1, 1, 1, 1)):
-        scattered = f"{step.scattered_per_node:g} a node" if step.scattered_per_node else ""
-        rows.append([f"`{step.name}`", f"{step.per_edge:g}", f"{step.per_node:g}", scattered, step.launches])
-    return common.table(
-        ["kernel", "bytes per edge", "bytes per node", "scattered accesses", "launches"], rows
-    )
-
-
-def prediction_table(size: Size) -> str:
-    """Traffic and implied time of every operator."""
-    header = ["operator", "launches", "synchronisations", "MB", *(f"{card}, ms" for card in CARDS)]
-    rows = []
-    for operator, synchronisations in SYNCHRONISATIONS.items():
-        steps = steps_of(operator, size)
-        low, high = (sum(getattr(step, bound)(size) for step in steps) for bound in ("low", "high"))
-        amount = megabytes(low) if low == high else f"{megabytes(low)} to {megabytes(high)}"
-        times = [
-            f"{low / rate / 1e6:.2f}" if low == high else f"{low / rate / 1e6:.2f} to {high / rate / 1e6:.2f}"
-            for rate in CARDS.values()
-        ]
-        launches = sum(step.launches for step in steps)
-        rows.append([f"`{operator}`", launches, synchronisations, amount, *times])
-    return common.table(header, rows)
-
+OPERATORS = ("dominant", "parse", "components", "coarsen", "mask", "reduce", "pair_dot")
 
 DOCUMENTED = Size(nodes=1_000_000, edges=10_000_000, clusters=400_000, channels=64)
 
@@ -238,14 +198,10 @@ def report(content: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = common.arguments(__doc__)
-    parser.set_defaults(device=None)
     parser.add_argument(
         "--bandwidth", type=float, help="peak GB/s of this device (default: that of a known card)"
     )
     options = parser.parse_args()
-    if options.device is None:
-        print(kernel_table(), prediction_table(DOCUMENTED), sep="\n\n")
-        return
     device = common.prepare(options)
     bandwidth = options.bandwidth
     if bandwidth is None and device.type != "cpu":

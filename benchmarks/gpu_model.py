@@ -1,0 +1,751 @@
+"""What pooling costs on a GPU by a model: launches, waits of the host, bytes, operations, milliseconds.
+
+    python benchmarks/gpu_model.py                    # all of it, into results/gpu_model.json
+    python benchmarks/gpu_model.py --method ParsePooling TopK --workload a --form layer --card "RTX 4090"
+    python benchmarks/gpu_model.py --table            # the saved result, in Markdown
+    python benchmarks/gpu_model.py --page             # the same, into docs/cuda.md
+
+No GPU takes part. A module runs on the CPU, forward and backward, while every operator is noted
+(:class:`Tally`), and counted as CUDA would run it:
+
+- Ours: launches, waits and bytes are those of their CUDA kernels on the emulated device
+  (``benchmarks/emulated.py``), CUB's kernels and memsets included. A word that threads ask for counts as an
+  operation.
+- PyTorch's: launches and waits come from :data:`RULES`, with the file of PyTorch that holds them, and whether
+  it was read for this. **Nobody has measured them.** Bytes are those of the tensors read and written, each
+  element once; operations are those of torch's FlopCounterMode for products, else one for each element. An
+  operator that has no rule is an error.
+
+The time is the larger of the host's (:data:`LAUNCH`, :data:`WAIT`) and the device's: the sum over kernels of
+the larger of bytes and operations over what the card (:data:`CARDS`) reaches.
+
+Some of it is carried on from smaller runs:
+
+- The kernels of our operators run on 8 and on 16 of the 128 channels; bytes and operations continue the
+  straight line, which ``tests/test_gpu_model.py`` checks. Calls of the same operator with arguments of the
+  same shapes, as for the tiles of an MLP, are counted once.
+- Workload b runs with one of the ten graphs, c with 1/20 of the nodes and edges. A tile shrinks with them, so
+  there are as many of them as at full size; what has rows is multiplied, what is as large as a parameter is
+  not. Launches and waits of our operators are those of the smaller run: at full size a sort by CUB takes up
+  to two passes more, of two launches each.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+
+import common
+import emulated
+import methods
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import flop_registry
+from tqdm import tqdm
+
+import gpn_ops.nn.dropout
+import models.blocks
+from gpn_ops.nn import ParseHierarchy, ParsePooling
+from gpn_ops.ops import tiles
+from models.baselines import GraphBaseline
+from models.gpn import GraphClassifier, Prediction
+
+LAUNCH, WAIT = 5e-6, 15e-6  # seconds of the host
+
+
+class Card(NamedTuple):
+    bandwidth: float  # bytes a second, peak
+    operations: float  # float32 a second, peak outside of tensor cores
+
+
+CARDS = {"RTX 4090": Card(1008e9, 82.6e12), "H100": Card(3350e9, 67e12)}
+REACHED_BANDWIDTH, REACHED_OPERATIONS = 0.8, 0.6
+CHANNELS = 128
+
+# ------------------------------------------------------------------------------------------------------------
+# What PyTorch's operators launch
+# ------------------------------------------------------------------------------------------------------------
+
+# Of the arguments, the results, and how many times larger the workload meant is.
+Amount = int | Callable[[Sequence[Any], Sequence[Tensor], int], int]
+
+
+class Rule(NamedTuple):
+    launches: Amount
+    source: str  # below aten/src/ATen/native
+    waits: Amount = 0
+    traffic: str = "all"  # all: arguments and results; rows: of a table, those taken; adds: rows added to
+    read: bool = False  # whether the file was read for this; else it is where the operator is known to be
+
+
+def sort_launches(items: int, key_bytes: int, value_bytes: int = 8) -> int:
+    """CUB's radix sort of all bits (tests/cpp/emulation/cub/launches.h)."""
+    if items <= 256 * max(19 * 4 // max(key_bytes, value_bytes), 1):
+        return 1
+    return 4 + 2 * key_bytes
+
+
+def sort(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
+    """Short rows: positions, their copy, a copy of the values, one kernel. Long ones: positions, CUB."""
+    values = next(arg for arg in args if isinstance(arg, Tensor))
+    if values.numel() == 0:
+        return 0
+    if scale * values.size(-1) <= 4096:
+        return 4
+    return 1 + sort_launches(scale * values.numel(), values.element_size())
+
+
+def masks(args: Sequence[Any]) -> list[Tensor]:
+    return [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+
+
+def nonzero(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
+    """A sum (2), its copy, a selection (2), the coordinates."""
+    return 5 + (args[0].dim() > 1)
+
+
+def index(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
+    return 1 + sum(nonzero([mask], [], scale) for mask in masks(args))
+
+
+def index_waits(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
+    return len(masks(args))
+
+
+def index_put_(args: Sequence[Any], out: Sequence[Tensor], scale: int) -> int:
+    """Adding: the linear index (wrap, scale), positions, a sort of 8-byte keys, one kernel."""
+    accumulates = len(args) > 3 and args[3]
+    if not accumulates:
+        return index(args, out, scale)
+    return index(args, out, scale) - 1 + 3 + 1 + sort_launches(scale * args[2].numel(), 8) + 1
+
+
+def index_put(args: Sequence[Any], out: Sequence[Tensor], scale: int) -> int:
+    return 1 + index_put_(args, out, scale)
+
+
+def reduction(args: Sequence[Any], out: Sequence[Tensor], scale: int) -> int:
+    """One kernel; where blocks share an output, a memset of their semaphores before it."""
+    values = next(arg for arg in args if isinstance(arg, Tensor))
+    return 1 + (scale * values.numel() >= 2**14 * max(out[0].numel(), 1))
+
+
+def unique(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
+    """Consecutive: flags, their sum (2), the selection (2), its size."""
+    return 6
+
+
+def norm_backward(args: Sequence[Any], _: Sequence[Tensor], scale: int) -> int:
+    """The gradient of rows; those of weight and bias, for many rows in parts, which two sums add up."""
+    return 2 if scale * args[0].numel() // args[0].size(-1) <= 2**16 else 4
+
+
+def rules(
+    names: str, launches: Amount, source: str, waits: Amount = 0, traffic: str = "all", read: bool = False
+) -> dict[str, Rule]:
+    return {name: Rule(launches, source, waits, traffic, read) for name in names.split()}
+
+
+# By name without overload. What is not below cuda/ decides on all devices alike.
+RULES: dict[str, Rule] = {
+    **rules(
+        "empty new_empty empty_like empty_strided new_empty_strided _unsafe_view lift_fresh set_ resize_ "
+        "_sparse_coo_tensor_with_dims_and_tensors _sparse_coo_tensor_unsafe sparse_compressed_tensor "
+        "_sparse_compressed_tensor_unsafe crow_indices col_indices values",
+        0,
+        "TensorFactories.cpp, sparse/SparseTensor.cpp, sparse/SparseCsrTensor.cpp",
+        traffic="none",
+    ),
+    **rules(
+        "zeros ones full new_zeros new_ones new_full zeros_like ones_like full_like zero_ fill_ "
+        "scalar_tensor",
+        1,
+        "cuda/FillKernel.cu",
+        traffic="written",
+    ),
+    **rules("arange eye", 1, "cuda/RangeFactories.cu, cuda/TensorFactories.cu", traffic="written"),
+    **rules("bernoulli_ random_ randint rand", 1, "cuda/DistributionTemplates.h", traffic="written"),
+    **rules("native_dropout", 1, "cuda/Dropout.cu"),
+    **rules("native_dropout_backward", 1, "cuda/Dropout.cu"),
+    **rules(
+        "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid "
+        "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or "
+        "bitwise_not logical_not logical_and where maximum minimum sigmoid_backward tanh_backward "
+        "leaky_relu_backward threshold_backward addcmul addcmul_ addcdiv abs sign floor_divide remainder "
+        "masked_fill_",
+        1,
+        "cuda/Loops.cuh (one kernel for a TensorIterator)",
+    ),
+    **rules("masked_fill", 2, "TensorAdvancedIndexing.cpp (a copy, then masked_fill_)"),
+    **rules("copy_ clone _to_copy contiguous repeat", 1, "cuda/Copy.cu"),
+    **rules("cat stack", 1, "cuda/Shape.cu"),
+    **rules(
+        "sum mean max min amax amin all any argmax linalg_vector_norm prod",
+        reduction,
+        "cuda/Reduce.cuh",
+        read=True,
+    ),
+    **rules("aminmax", reduction, "cuda/ReduceMinMaxKernel.cu"),
+    **rules("cumsum", 2, "cuda/ScanUtils.cuh (CUB: initialise, scan)"),
+    **rules("_softmax _safe_softmax _softmax_backward_data", 1, "cuda/SoftMax.cu"),
+    **rules("native_layer_norm", 1, "cuda/layer_norm_kernel.cu"),
+    **rules("native_layer_norm_backward", norm_backward, "cuda/layer_norm_kernel.cu", read=True),
+    **rules("mm bmm addmm_ baddbmm addmv_", 1, "cuda/Blas.cpp"),
+    **rules("addmm", 1, "cuda/Blas.cpp (the bias is added by cuBLASLt)"),
+    **rules("addmv", 2, "cuda/Blas.cpp (the bias is copied first)"),
+    **rules("sparse_mm", 2, "sparse/cuda/SparseBlasImpl.cpp (cuSPARSE)"),
+    **rules("index_select gather", 1, "cuda/Indexing.cu, cuda/ScatterGatherKernel.cu", traffic="rows"),
+    **rules("index", index, "cuda/IndexKernel.cu, cuda/Nonzero.cu", index_waits, "rows"),
+    **rules("index_put_", index_put_, "cuda/Indexing.cu, cuda/Nonzero.cu", index_waits, "adds", read=True),
+    **rules("index_put", index_put, "TensorAdvancedIndexing.cpp (a copy, then index_put_)", index_waits),
+    **rules(
+        "index_add_ scatter_add_ scatter_ scatter_reduce_ index_copy_",
+        1,
+        "cuda/ScatterGatherKernel.cu, cuda/Indexing.cu",
+        traffic="adds",
+    ),
+    **rules(
+        "index_add scatter_add scatter scatter_reduce index_copy",
+        2,
+        "TensorAdvancedIndexing.cpp (a copy first)",
+    ),
+    **rules(
+        "select_backward slice_backward diagonal_backward",
+        2,
+        "TensorShape.cpp, BatchLinearAlgebra.cpp (zeros, then a copy)",
+    ),
+    **rules("nonzero", nonzero, "cuda/Nonzero.cu", 1, read=True),
+    **rules("nonzero_static", 4, "cuda/Nonzero.cu", read=True),
+    **rules("_local_scalar_dense to_host", 1, "cuda/CUDAScalar.cu", 1, read=True),
+    **rules("bincount", 6, "cuda/SummaryOps.cu (least, largest, both copied; zeros; counts)", 2, read=True),
+    **rules("unique_consecutive", unique, "cuda/UniqueCub.cu", 1, read=True),
+    **rules("sort argsort", sort, "cuda/Sort.cpp", read=True),
+    **rules("repeat_interleave", 4, "cuda/Repeat.cu (a sum of the counts is read back)", 1, read=True),
+    **rules("_convert_indices_from_coo_to_csr", 1, "sparse/cuda/SparseCsrTensorMath.cu"),
+    **rules("_to_sparse_csr", 6, "TensorConversions.cpp (sorts by coordinates unless they are coalesced)", 1),
+    **rules("_assert_async", 1, "cuda/TensorCompare.cu"),
+    **rules(
+        "_scaled_dot_product_flash_attention_for_cpu", 1, "transformers/cuda/attention.cu (one fused kernel)"
+    ),
+    **rules(
+        "_scaled_dot_product_flash_attention_for_cpu_backward", 3, "transformers/cuda/attention_backward.cu"
+    ),
+}
+
+# ------------------------------------------------------------------------------------------------------------
+# Running a module as CUDA would
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Kernel(NamedTuple):
+    """An operator of PyTorch, or a kernel of ours."""
+
+    name: str
+    launches: float
+    waits: float
+    bytes: float
+    operations: float
+
+    def seconds(self, card: Card) -> float:
+        return max(
+            self.bytes / (REACHED_BANDWIDTH * card.bandwidth),
+            self.operations / (REACHED_OPERATIONS * card.operations),
+        )
+
+
+def tensors(values: Any) -> list[Tensor]:
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, tuple | list):
+        return [tensor for value in values for tensor in tensors(value)]
+    return []
+
+
+def elements(tensor: Tensor) -> int:
+    """Those in memory: what is expanded is there once."""
+    if tensor.layout is not torch.strided:
+        return tensor._nnz()
+    count = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= size if stride != 0 or size == 0 else 1
+    return count
+
+
+class Tally(emulated.Recorder):
+    """Notes the operators of PyTorch and ours; :meth:`kernels` counts them.
+
+    Args:
+        scale: How many times larger the workload meant is than the one that runs.
+    """
+
+    def __init__(self, scale: int = 1) -> None:
+        super().__init__()
+        self.scale = scale
+        self.noted: list[Kernel | int] = []  # an operator of PyTorch, or the number of a call of ours
+        self.host: dict[int, Tensor] = {}  # by storage, which no other may take over
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        return self
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "gpn":
+            before = len(self.calls)
+            result = super().__torch_dispatch__(func, types, args, kwargs)
+            if emulated.has_kernel(func._schema.name):
+                self.noted.append(before)
+            return result
+        if func._can_decompose():
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        before_call = [*args, *kwargs.values()]
+        result = func(*args, **kwargs)
+        if not func.is_view and func not in (torch.ops.aten.detach.default,):
+            self.note(func, before_call, tensors(result))
+        return result
+
+    def on_host(self, values: list[Tensor]) -> bool:
+        strided = [value for value in values if value.layout is torch.strided]
+        return bool(strided) and all(v.untyped_storage().data_ptr() in self.host for v in strided)
+
+    def to_host(self, tensor: Tensor) -> Tensor:
+        """A copy as ``Tensor.cpu`` makes it, which the host waits for."""
+        return self.keep_on_host(tensor.detach().clone())
+
+    def keep_on_host(self, tensor: Tensor) -> Tensor:
+        self.host[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    def note(self, func: Any, args: Sequence[Any], results: list[Tensor]) -> None:
+        name = func._schema.name.split("::")[1]
+        given = tensors(args)
+        if given and self.on_host(given):
+            return
+        if any(tensor.layout is not torch.strided for tensor in given) and name in ("mm", "addmm"):
+            name = "sparse_mm"
+        rule = RULES.get(name)
+        if rule is None:
+            raise NotImplementedError(f"{func}: RULES of benchmarks/gpu_model.py has no {name}")
+        launches, waits = (
+            amount(args, results, self.scale) if callable(amount) else amount
+            for amount in (rule.launches, rule.waits)
+        )
+        if not any(result.numel() for result in results) and rule.waits == 0 and name != "_assert_async":
+            launches = 0
+        if name == "copy_" and results[0].dim() == 0:
+            launches *= self.scale  # a loop in Python over the edges, as EdgePool has it
+        self.noted.append(
+            Kernel(
+                name,
+                launches,
+                waits,
+                self.traffic(rule, given, results),
+                self.operations(func, name, args, given, results),
+            )
+        )
+
+    def times(self, tensor: Tensor) -> int:
+        """Parameters are as large in the workload meant."""
+        return 1 if all(size in (1, CHANNELS) for size in tensor.shape) else self.scale
+
+    def size(self, values: Sequence[Tensor]) -> float:
+        return sum(
+            self.times(t) * elements(t) * (t.element_size() if t.layout is torch.strided else 12)
+            for t in values
+        )
+
+    def traffic(self, rule: Rule, given: list[Tensor], results: list[Tensor]) -> float:
+        if rule.traffic == "none":
+            return 0
+        if rule.traffic == "written":
+            return self.size(results)
+        if rule.traffic == "rows":  # of the first tensor, those that come out
+            return self.size(given[1:]) + 2 * self.size(results)
+        if rule.traffic == "adds":  # to the first tensor: its rows are read and written
+            return self.size(given[1:]) + 2 * self.size(given[-1:])
+        return self.size(given) + self.size(results)
+
+    def operations(
+        self, func: Any, name: str, args: Sequence[Any], given: list[Tensor], results: list[Tensor]
+    ) -> float:
+        scale = self.scale
+        if name == "sparse_mm":
+            sparse = next(tensor for tensor in given if tensor.layout is not torch.strided)
+            return 2 * scale * sparse._nnz() * results[0].size(-1)
+        if name in ("addmm_", "addmm", "mm", "bmm", "baddbmm", "addmv", "addmv_"):
+            left, right = given[-2:] if name not in ("addmv",) else given[1:3]
+            return 2 * scale * left.numel() * (right.size(-1) if right.dim() > 1 else 1)
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            return scale * formula(*args, out_val=tuple(results))
+        return max(
+            (self.times(t) * t.numel() for t in (*given, *results) if t.layout is torch.strided), default=0
+        )
+
+
+FACTORIES = (
+    torch.ones,
+    torch.zeros,
+    torch.full,
+    torch.empty,
+    torch.arange,
+    torch.tensor,
+    torch.randint,
+    torch.rand,
+)
+
+
+class HostFactories(TorchFunctionMode):
+    """What is made without a device, or on "cpu" by name, stays on the host."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self.tally = tally
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in FACTORIES or isinstance(kwargs.get("device"), torch.device):
+            return func(*args, **kwargs)
+        before = len(self.tally.noted)
+        made = func(*args, **kwargs)
+        del self.tally.noted[before:]
+        return self.tally.keep_on_host(made)
+
+
+FEW = 8  # channels: a sector of float32
+
+
+def narrowed(call: emulated.Call, channels: int) -> emulated.Call:
+    """The same call on the first channels."""
+
+    def cut(value: Any) -> Any:
+        wide = isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0
+        if not wide or value.size(-1) != CHANNELS or (value.dim() == 1 and call.operator != "pair_dot"):
+            return value
+        return value[..., :channels].contiguous()
+
+    arguments = {name: cut(value) for name, value in call.arguments.items()}
+    with emulated.Recorder() as calls:
+        getattr(torch.ops.gpn, call.operator)(*arguments.values())
+    return calls[0]
+
+
+def shapes(call: emulated.Call) -> str:
+    return json.dumps(
+        [call.operator, {k: emulated.described(v) for k, v in call.arguments.items()}], default=str
+    )
+
+
+def count_ours(calls: Sequence[emulated.Call], scale: int = 1) -> list[list[Kernel]]:
+    """The kernels of each call, for all channels."""
+    first = {shapes(call): call for call in reversed(calls)}
+    few = emulated.count(narrowed(call, FEW) for call in first.values())
+    twice = emulated.count(narrowed(call, 2 * FEW) for call in first.values())
+    counted = {}
+    for key, low, high in zip(first, few, twice, strict=True):
+        listed = [Kernel("wait", 0, low["waits"], 0, 0)] if low["waits"] else []
+        for kernel, wider in zip(low["kernels"], high["kernels"], strict=True):
+            if (kernel["name"], kernel["launches"]) != (wider["name"], wider["launches"]):
+                raise AssertionError(f"{key}: other kernels for {2 * FEW} channels than for {FEW}")
+
+            def carried(name: str, kernel: Any = kernel, wider: Any = wider) -> float:
+                return scale * (kernel[name] + (wider[name] - kernel[name]) * (CHANNELS - FEW) / FEW)
+
+            words = (carried("bytes_read") + carried("bytes_written")) / 4
+            name = f"{low['operator']}: {kernel['name']}"
+            listed.append(Kernel(name, kernel["launches"], 0, carried("bytes_touched"), words))
+        counted[key] = listed
+    return [counted[shapes(call)] for call in calls]
+
+
+@contextlib.contextmanager
+def as_on_cuda(tally: Tally) -> Iterator[None]:
+    """Where Python code asks for the device, it is answered as for CUDA."""
+    rows = tiles.tile_rows
+    cuda = torch.device("cuda")
+
+    def tile_rows(device: torch.device, channels: int, num_layers: int) -> int:
+        return max(rows(cuda, channels, num_layers) // tally.scale, 16)
+
+    def scale_of_kept(x: Tensor, p: float) -> float:
+        return 0.0 if p == 1 else 1 / (1 - p)
+
+    def kept(x: Tensor, p: float, generator: torch.Generator | None = None) -> Tensor:
+        return torch.empty_like(x).bernoulli_(1 - p, generator=generator).mul_(scale_of_kept(x, p))
+
+    def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        return torch.native_dropout(x, p, training)[0] if training and p > 0 else x
+
+    def tolist(tensor: Tensor) -> Any:
+        with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+            listed = numbers(tensor)
+        if not tally.on_host([tensor]):
+            tally.noted.append(Kernel("to_host", 1, 1, tally.size([tensor]), 0))
+        return listed
+
+    def cpu(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+        if tally.on_host([tensor]):
+            return tensor
+        with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
+            copied = tally.to_host(tensor)
+        tally.noted.append(Kernel("to_host", 1, 1, tally.size([tensor]), 0))
+        return copied
+
+    numbers = Tensor.tolist
+    with contextlib.ExitStack() as stack:
+        for owner, name, function in (
+            (tiles, "tile_rows", tile_rows),
+            (tiles, "scale_of_kept", scale_of_kept),
+            (tiles, "kept", kept),
+            (gpn_ops.nn.dropout, "kept", kept),
+            (models.blocks, "_product", lambda edges, x: edges @ x),
+            (torch.nn.functional, "dropout", dropout),
+            (Tensor, "tolist", tolist),
+            (Tensor, "cpu", cpu),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, function))
+        stack.enter_context(HostFactories(tally))
+        yield
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Modules and workloads
+# ------------------------------------------------------------------------------------------------------------
+
+
+class Load(NamedTuple):
+    text: str
+    run: emulated.Workload
+    scale: int
+
+
+LOADS = {
+    "a": Load("256 molecules of 30 nodes, 64 edges", emulated.Workload(256, 30, 32, CHANNELS), 1),
+    "b": Load(
+        "10 dense graphs of 1,000 nodes, 10^5 pairs each", emulated.Workload(1, 1000, 10**5, CHANNELS), 10
+    ),
+    "c": Load("a sparse graph, 10^6 nodes, 2*10^6 pairs", emulated.Workload(1, 50_000, 10**5, CHANNELS), 20),
+}
+PEERS = {
+    "TopK": ("TopKPooling", "topk"),
+    "SAG": ("SAGPooling", "sag"),
+    "EdgePool": ("EdgePooling", "edgepool"),
+    "ASAP": ("ASAPooling", "asap"),
+    "MinCut": ("MinCutPool", "mincut"),
+    "DiffPool": ("DiffPool", "diffpool"),
+    "GMT": ("GMT", "gmt"),
+}
+METHODS = ("ParsePooling", *PEERS)
+FORMS = ("layer", "hierarchy", "classifier")
+QUADRATIC = ("MinCut", "DiffPool")
+
+
+def module(method: str, form: str, nodes: int) -> torch.nn.Module:
+    """A layer; levels without what is before and after them; a whole classifier."""
+    if method == "ParsePooling":
+        if form == "layer":
+            return methods.InPyGManner(ParsePooling(CHANNELS))
+        if form == "hierarchy":
+            return methods.InPyGManner(ParseHierarchy(ParsePooling(CHANNELS)))
+        from models.config import Config
+        from models.training import LEVEL_SETTINGS
+
+        settings = {key: getattr(Config(dataset="PROTEINS", hidden=CHANNELS), key) for key in LEVEL_SETTINGS}
+        return GraphClassifier(CHANNELS, 2, **settings)
+    layer, pool = PEERS[method]
+    if form == "layer":
+        return methods.named(layer).make(CHANNELS, nodes)
+    classifier = GraphBaseline(CHANNELS, 2, pool=pool, hidden=CHANNELS, max_nodes=nodes)
+    return classifier if form == "classifier" else classifier.levels
+
+
+def results_of(result: Any) -> list[Tensor]:
+    if isinstance(result, Prediction):
+        return [t for t in (result.out, result.extra_loss) if isinstance(t, Tensor) and t.requires_grad]
+    return methods.outputs(result)
+
+
+def phases(method: str, form: str, load: Load) -> dict[str, list[Kernel]]:
+    """The kernels of forward and of backward, in training."""
+    tally, forward = run(method, form, load)
+    ours = iter(count_ours(tally.calls, load.scale))
+    listed: dict[str, list[Kernel]] = {"forward": [], "backward": []}
+    for number, item in enumerate(tally.noted):
+        phase = listed["forward" if number < forward else "backward"]
+        phase += [item] if isinstance(item, Kernel) else next(ours)
+    return listed
+
+
+def run(method: str, form: str, load: Load) -> tuple[Tally, int]:
+    """What is noted, and how much of it is of the forward pass."""
+    torch.manual_seed(0)
+    workload = load.run
+    edge_index, num_nodes = workload.edge_index(), workload.graphs * workload.nodes
+    batch = torch.arange(workload.graphs).repeat_interleave(workload.nodes)
+    x = torch.randn(num_nodes, CHANNELS, requires_grad=True)
+    model = module(method, form, workload.nodes).train()
+    tally = Tally(load.scale)
+    with as_on_cuda(tally), tally:
+        if form == "classifier":
+            out = results_of(model(x, edge_index, None, batch, workload.graphs))
+        else:
+            out = results_of(model(x, edge_index, batch))
+        forward = len(tally.noted)
+        with torch.utils._python_dispatch._disable_current_modes():
+            grads = [torch.ones_like(tensor) for tensor in out]
+        torch.autograd.backward(out, grads)
+    return tally, forward
+
+
+def summary(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
+    launches, waits = (int(sum(getattr(k, name) for k in kernels)) for name in ("launches", "waits"))
+    host = LAUNCH * launches + WAIT * waits
+    device = {card: sum(kernel.seconds(CARDS[card]) for kernel in kernels) for card in cards}
+    return {
+        "launches": launches,
+        "waits": waits,
+        "bytes": int(sum(kernel.bytes for kernel in kernels)),
+        "operations": int(sum(kernel.operations for kernel in kernels)),
+        "host_ms": 1e3 * host,
+        "device_ms": {card: 1e3 * seconds for card, seconds in device.items()},
+        "ms": {card: 1e3 * max(host, seconds) for card, seconds in device.items()},
+    }
+
+
+def modelled(method: str, form: str, workload: str, cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
+    """One entry of the results."""
+    parts = phases(method, form, LOADS[workload])
+    parts["both"] = parts["forward"] + parts["backward"]
+    costs = {phase: summary(kernels, cards) for phase, kernels in parts.items()}
+    return {"method": method, "form": form, "workload": workload, **costs}
+
+
+def rule_table() -> str:
+    """What PyTorch's operators launch, in Markdown."""
+    groups: dict[Rule, list[str]] = {}
+    for name, rule in RULES.items():
+        groups.setdefault(rule, []).append(f"`{name}`")
+
+    def amount(value: Amount) -> str:
+        return str(value) if isinstance(value, int) else "by size"
+
+    rows = [
+        [
+            ", ".join(names),
+            amount(rule.launches),
+            amount(rule.waits),
+            rule.source,
+            "yes" if rule.read else "no",
+        ]
+        for rule, names in groups.items()
+    ]
+    return common.table(["operator", "launches", "waits", "file below `aten/src/ATen/native`", "read"], rows)
+
+
+def count_operators() -> list[dict[str, Any]]:
+    """Every operator of ours once, on workload a."""
+    calls = []
+    for name, function in emulated.call_every_operator(LOADS["a"].run).items():
+        with emulated.Recorder() as recorded:
+            function()
+        if recorded[-1].operator == name:
+            calls.append(recorded[-1])
+    return [
+        {"operator": call.operator, **summary(kernels)}
+        for call, kernels in zip(calls, count_ours(calls), strict=True)
+    ]
+
+
+def report(content: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    rows = [
+        [f"`{entry['operator']}`", entry["launches"], entry["waits"], f"{entry['bytes'] / 1e6:.2f}"]
+        for entry in content["operators"]
+    ]
+    title = f"Our operators, each once, (a) {LOADS['a'].text}, {CHANNELS} channels in float32:"
+    parts = [f"{title}\n\n{common.table(['operator', 'launches', 'waits', 'MB'], rows)}"] if rows else []
+    for form in FORMS:
+        for workload, load in LOADS.items():
+            rows = []
+            for entry in content["results"]:
+                if (entry["form"], entry["workload"]) == (form, workload):
+                    both = entry["both"]
+                    times = [f"{both['ms'][card]:.2f}" for card in both["ms"]]
+                    counts = [f"{both[name]:,}" for name in ("launches", "waits")]
+                    amounts = [f"{both['bytes'] / 1e6:,.0f}", f"{both['operations'] / 1e9:,.1f}"]
+                    rows.append([entry["method"], *counts, *amounts, *times])
+            if rows:
+                header = [
+                    "method",
+                    "launches",
+                    "waits",
+                    "MB",
+                    "GFLOP",
+                    *(f"{card}, ms" for card in both["ms"]),
+                ]
+                title = f"{form.capitalize()}, ({workload}) {load.text}, forward and backward:"
+                parts.append(f"{title}\n\n{common.table(header, rows)}")
+    return "\n\n".join(parts)
+
+
+PAGE = common.RESULTS.parent.parent / "docs" / "cuda.md"
+BEGIN, END = "<!-- benchmarks/gpu_model.py --page -->", "<!-- end -->"
+
+
+def write_page(content: dict[str, Any]) -> None:
+    """The tables between the marks of the page."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    tables = f"{report(content)}\n\nWhat PyTorch's operators launch, unmeasured:\n\n{rule_table()}"
+    PAGE.write_text(f"{before}{BEGIN}\n\n{tables}\n\n{END}{after}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--method", nargs="*", choices=METHODS, default=METHODS)
+    parser.add_argument("--workload", nargs="*", choices=LOADS, default=list(LOADS))
+    parser.add_argument("--form", nargs="*", choices=FORMS, default=FORMS)
+    parser.add_argument("--card", nargs="*", choices=CARDS, default=list(CARDS))
+    parser.add_argument("--table", action="store_true", help="print the saved result, count nothing")
+    parser.add_argument("--page", action="store_true", help="the saved result into docs/cuda.md")
+    parser.add_argument("--output", type=common.Path, default=common.RESULTS)
+    options = parser.parse_args()
+    path = options.output / "gpu_model.json"
+    if options.table:
+        print(report(json.loads(path.read_text())))
+        return
+    if options.page:
+        write_page(json.loads(path.read_text()))
+        return
+    results = []
+    wanted = [(m, f, w) for f in options.form for w in options.workload for m in options.method]
+    for method, form, workload in tqdm(wanted, file=sys.stderr):
+        if workload == "c" and method in QUADRATIC:
+            continue  # a matrix of 10^12 entries
+        results.append(modelled(method, form, workload, options.card))
+    content = {
+        "workloads": {name: LOADS[name].text for name in options.workload},
+        "rule": {"launch": LAUNCH, "wait": WAIT, "cards": {c: CARDS[c]._asdict() for c in options.card}},
+        "operators": count_operators() if "a" in options.workload and METHODS[0] in options.method else [],
+        "results": results,
+    }
+    print(report(content))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The cost model of a GPU: its rule, its counts beside the emulation's, what it carries on, and the guard."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def gpu_model(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import emulated
+    import gpu_model
+
+    if emulated.find_cmake() is None:
+        pytest.skip("needs cmake")
+    return gpu_model
+
+
+@pytest.fixture
+def saved():
+    return json.loads((ROOT / "benchmarks" / "results" / "gpu_model.json").read_text())
+
+
+def test_the_time_is_that_of_the_rule(gpu_model):
+    kernels = [
+        gpu_model.Kernel("moves", 2, 1, 1008e6, 1),  # 1 ms of an RTX 4090's peak bandwidth
+        gpu_model.Kernel("multiplies", 1, 0, 1, 82.6e9),  # 1 ms of its peak operations
+    ]
+    cost = gpu_model.summary(kernels)
+    assert cost["host_ms"] == pytest.approx(3 * 0.005 + 0.015)
+    assert cost["ms"]["RTX 4090"] == pytest.approx(1 / 0.8 + 1 / 0.6)
+    assert cost["ms"]["H100"] == pytest.approx(1008 / 3350 / 0.8 + 82.6 / 67 / 0.6)
+    many = gpu_model.summary([gpu_model.Kernel("small", 1000, 0, 1, 1)])
+    assert many["ms"]["RTX 4090"] == pytest.approx(5.0)
+
+
+def test_an_operator_without_a_rule_is_named(gpu_model):
+    with pytest.raises(NotImplementedError, match="has no erfinv"), gpu_model.Tally():
+        torch.rand(3).erfinv()
+
+
+def noted(gpu_model, function):
+    tally = gpu_model.Tally()
+    with gpu_model.as_on_cuda(tally), tally:
+        function()
+    return tally.noted
+
+
+def test_waits_are_found_where_cuda_waits(gpu_model):
+    x = torch.arange(6.0)
+    kernels = noted(gpu_model, lambda: x[x > 2])
+    assert [(kernel.name, kernel.launches, kernel.waits) for kernel in kernels] == [
+        ("gt", 1, 0),
+        ("index", 6, 1),
+    ]
+    assert [kernel.waits for kernel in noted(gpu_model, lambda: x.tolist())] == [1]
+    assert [kernel.waits for kernel in noted(gpu_model, lambda: int(x[0]))] == [1]
+
+
+def test_what_is_on_the_host_costs_the_device_nothing(gpu_model):
+    x = torch.arange(6.0)
+    kernels = noted(gpu_model, lambda: [float(x.cpu()[k]) for k in range(3)])
+    assert [(kernel.name, kernel.waits) for kernel in kernels] == [("to_host", 1)] * 3
+    assert noted(gpu_model, lambda: int(torch.randint(5, (), device="cpu"))) == []
+    assert noted(gpu_model, lambda: bool(torch.ones(3, dtype=torch.bool)[1])) == []
+    assert len(noted(gpu_model, lambda: torch.ones(3, device=x.device))) == 1
+
+
+def test_bytes_are_those_of_the_elements(gpu_model):
+    x, index = torch.randn(10, 4), torch.tensor([1, 1, 2])
+    (kernel,) = noted(gpu_model, lambda: x.index_select(0, index))
+    assert kernel.bytes == 3 * 8 + 2 * 3 * 4 * 4
+    (kernel,) = noted(gpu_model, lambda: x + torch.ones_like(x[:1]).expand(10, 4))[-1:]
+    assert kernel.bytes == 2 * 160 + 16
+    (kernel,) = noted(gpu_model, lambda: x @ x.t())
+    assert kernel.operations == 2 * 10 * 4 * 10
+
+
+def test_ours_are_those_of_the_emulation_at_all_channels(gpu_model, monkeypatch):
+    """Launches exactly; bytes, which are carried on from few channels, to a sector a row."""
+    import emulated
+
+    monkeypatch.setattr(gpu_model, "CHANNELS", 32)
+    calls = gpu_model.run("ParsePooling", "layer", gpu_model.Load("", emulated.Workload(6, 12, 20), 1))[
+        0
+    ].calls
+    for call, exact, kernels in zip(calls, emulated.count(calls), gpu_model.count_ours(calls), strict=True):
+        assert sum(kernel.launches for kernel in kernels) == exact["launches"], call.operator
+        assert sum(kernel.waits for kernel in kernels) == exact["waits"], call.operator
+        total = sum(kernel.bytes for kernel in kernels)
+        assert total == pytest.approx(exact["bytes_touched"], rel=0.02), call.operator
+
+
+def test_bytes_grow_with_the_workload(gpu_model):
+    """A run with half the nodes, edges and rows a tile, doubled."""
+    import emulated
+
+    costs = []
+    for workload, scale in ((emulated.Workload(1, 1000, 2000), 400), (emulated.Workload(1, 2000, 4000), 200)):
+        parts = gpu_model.phases("ParsePooling", "layer", gpu_model.Load("", workload, scale))
+        costs.append(gpu_model.summary(parts["forward"] + parts["backward"]))
+    small, large = costs
+    assert small["waits"] == large["waits"]
+    assert small["bytes"] == pytest.approx(large["bytes"], rel=0.05)
+    assert small["operations"] == pytest.approx(large["operations"], rel=0.05)
+    assert small["launches"] == pytest.approx(large["launches"], rel=0.05)
+
+
+def test_guard(gpu_model, saved):
+    """Whoever changes what a layer costs on a GPU runs ``python benchmarks/gpu_model.py`` anew."""
+    (expected,) = (
+        entry["both"]
+        for entry in saved["results"]
+        if (entry["method"], entry["form"], entry["workload"]) == ("ParsePooling", "layer", "a")
+    )
+    cost = gpu_model.modelled("ParsePooling", "layer", "a")["both"]
+    assert cost["waits"] == expected["waits"]
+    for name in ("launches", "bytes"):
+        assert cost[name] == pytest.approx(expected[name], rel=0.05), name
+
+
+def test_the_page_has_the_result(gpu_model, saved):
+    page = (ROOT / "docs" / "cuda.md").read_text()
+    assert gpu_model.report(saved) in page
+    assert gpu_model.rule_table() in page
