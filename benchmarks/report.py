@@ -49,7 +49,16 @@ SECTIONS = [
     Section("layer_hubs", "The layer on a real graph with hubs", "layer.py --hubs", layer, ""),
     Section("memory_forward", "Memory, forward", "memory.py", memory, memory.NOTES),
     Section("memory_backward", "Memory, forward and backward", "memory.py --backward", memory, ""),
-    Section("training", "Whole models", "training.py --processor-time", training, training.NOTES),
+    *(
+        Section(
+            f"training_{dataset}",
+            f"Whole models on {dataset}",
+            f"training.py --datasets {dataset} --processor-time",
+            training,
+            training.NOTES if dataset == training.DATASETS[-1] else "",
+        )
+        for dataset in training.DATASETS
+    ),
     Section("epoch", "A training epoch", "epoch.py --threads 1", epoch, epoch.NOTES),
     Section("speed_forward", "Time, forward", "speed.py", speed, speed.NOTES),
     Section("speed_backward", "Time, forward and backward", "speed.py --backward", speed, ""),

@@ -15,7 +15,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,153 +132,116 @@ def to_accuracy(dataset: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def run_all(options: argparse.Namespace, device: torch.device) -> Iterator[dict[str, Any]]:
-    """All results so far, after every data set."""
+def measure(dataset: str, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
+    """All that is measured of a data set."""
     limits = common.limits(options) | {"seconds": options.time_limit}
-    datasets = options.datasets.split(",")
     wanted = options.models.split(",") if options.models else list(configs.NAMES)
-    unknown = set(wanted) - set(configs.NAMES)
-    if unknown:
+    if unknown := set(wanted) - set(configs.NAMES):
         sys.exit(f"--models: expected names among {', '.join(configs.NAMES)}, got {', '.join(unknown)}")
     variants = [name for name, (model, _) in VARIANTS.items() if model in wanted]
+    preset = configs.load(dataset)
+    data.load(preset, options.data_root, Path("data"))  # prepared once, not by every process
     results: list[dict[str, Any]] = []
-    seconds: dict[str, Any] = {}
-    accuracy: dict[str, Any] = {}
-    for dataset in datasets:
-        preset = configs.load(dataset)
-        data.load(preset, options.data_root, Path("data"))  # prepared once, not by every process
-        shares = (0.5, 1) if options.quick else SHARES
-        ended: list[str] = []
-        for variant in tqdm(variants, desc=f"{dataset}: memory"):
-            for share in shares:
-                size = max(1, round(share * preset.batch_size))
-                peaks = common.isolated(
-                    measure_peaks,
-                    variant,
-                    dataset,
-                    size,
-                    options.data_root,
-                    device,
-                    options.threads,
-                    **limits,
-                )
-                if isinstance(peaks, str):
-                    peaks = {"training": peaks, "forward": peaks, "num_graphs": size}
-                results.append({"dataset": dataset, "method": variant, "preset": share == 1, **peaks})
-                if isinstance(peaks["training"], str):
-                    break
-            else:
-                ended.append(variant)
-        if options.times:
-            seconds[dataset] = common.isolated(
-                measure_times,
-                ended,
-                dataset,
-                options.data_root,
-                device,
-                options.threads,
-                0.2 if options.quick else 1.0,
-                **(limits | {"seconds": 3600}),
+    ended: list[str] = []
+    for variant in tqdm(variants, desc=f"{dataset}: memory"):
+        for share in (0.5, 1) if options.quick else SHARES:
+            size = max(1, round(share * preset.batch_size))
+            peaks = common.isolated(
+                measure_peaks, variant, dataset, size, options.data_root, device, options.threads, **limits
             )
-            if not isinstance(seconds[dataset], str):
-                seconds[dataset] = {
-                    what: {name: timing._asdict() for name, timing in found.items()}
-                    for what, found in seconds[dataset].items()
-                }
-        accuracy[dataset] = to_accuracy(preset.dataset)
-        yield {"results": results, "seconds": seconds, "accuracy": accuracy}
+            if isinstance(peaks, str):
+                results.append({"method": variant, "share": share, "training": peaks, "forward": peaks})
+                break
+            results.append({"method": variant, "share": share, **peaks})
+            if share == 1:
+                ended.append(variant)
+    seconds = common.isolated(
+        measure_times,
+        ended,
+        dataset,
+        options.data_root,
+        device,
+        options.threads,
+        0.2 if options.quick else 1.0,
+        **(limits | {"seconds": 3600}),
+    )
+    if isinstance(seconds, str):
+        sys.exit(f"{dataset}: {seconds}")
+    return {
+        "dataset": dataset,
+        "results": results,
+        "seconds": {
+            what: {name: timing._asdict() for name, timing in found.items()}
+            for what, found in seconds.items()
+        },
+        "accuracy": to_accuracy(preset.dataset),
+    }
+
+
+PEERS = ("TopK", "SAG", "GCN", "EdgePool")
 
 
 def highlights(content: dict[str, Any]) -> list[list[str]]:
     """What README.md shows."""
-    rows = []
-    for dataset in dict.fromkeys(result["dataset"] for result in content["results"]):
-        peak = {
-            result["method"]: result["training"]
-            for result in content["results"]
-            if result["dataset"] == dataset and result["preset"] and not isinstance(result["training"], str)
-        }
-        parts = [f"{peak['GPN'] / peak[peer]:.2f}" for peer in ("TopK", "GCN", "EdgePool") if peer in peak]
-        if parts:
-            peers = ", ".join(peer for peer in ("TopK", "GCN", "EdgePool") if peer in peak)
-            rows.append([f"training step of GPN, {dataset}: peak memory / {peers}", ", ".join(parts)])
-    return rows
+    peak = {
+        result["method"]: result["training"]
+        for result in content["results"]
+        if result["share"] == 1 and not isinstance(result["training"], str)
+    }
+    peers = [peer for peer in PEERS if peer in peak]
+    title = f"training step of a GPN, {content['dataset']}: peak memory / that of {', '.join(peers)}"
+    return [[title, ", ".join(f"{peak['GPN'] / peak[peer]:.2f}" for peer in peers)]] if peers else []
 
 
-def mebibytes(peak: int | str) -> str:
-    return peak if isinstance(peak, str) else f"{peak / 2**20:,.0f}"
+def mebibytes(peak: int | str | None) -> str:
+    return "-" if peak is None else peak if isinstance(peak, str) else f"{peak / 2**20:,.0f}"
 
 
 def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
-    datasets = list(dict.fromkeys(result["dataset"] for result in content["results"]))
     methods = list(dict.fromkeys(result["method"] for result in content["results"]))
-    parts = []
-    for what, title in (("training", "a training step"), ("forward", "forward alone")):
-        cells = {
-            (result["method"], result["dataset"]): mebibytes(result[what])
-            for result in content["results"]
-            if result["preset"] or isinstance(result[what], str)
-        }
-        timed = {
-            (name, dataset): f" ({1000 * timing['median']:,.0f} ms)"
-            for dataset, found in content["seconds"].items()
-            if not isinstance(found, str)
-            for name, timing in found[what].items()
-        }
-        rows = [
-            [
-                name,
-                *(cells.get((name, dataset), "-") + timed.get((name, dataset), "") for dataset in datasets),
-            ]
-            for name in methods
-        ]
-        parts += [f"Peak MiB of {title}, with the preset's batch:", common.table(["", *datasets], rows)]
+    grown = curves(content)
     rows = []
     for name in methods:
-        row = [name]
-        for dataset in datasets:
-            points = curve(content, dataset).get(name, [])
-            row.append(f"{common.exponent(points):.2f}" if len(points) > 1 else "-")
-        rows.append(row)
-    parts += [
-        "How the peak of a training step grows with the number of nodes in the batch (exponent):",
-        common.table(["", *datasets], rows),
-    ]
+        shown = [result for result in content["results"] if result["method"] == name]
+        at_preset = next((result for result in shown if result["share"] == 1), shown[-1])
+        cells = [name]
+        for what in ("training", "forward"):
+            timing = content["seconds"][what].get(name)
+            cells += [
+                mebibytes(at_preset[what]),
+                "-" if timing is None else f"{1000 * timing['median']:,.0f}",
+            ]
+        points = grown.get(name, [])
+        rows.append([*cells, f"{common.exponent(points):.2f}" if len(points) > 1 else "-"])
+    header = ["model", "step (MiB)", "step (ms)", "forward (MiB)", "forward (ms)", "peak grows as nodes^"]
+    parts = [common.table(header, rows)]
     rows = [
-        [dataset, name, each["runs"], *(f"{each[key]:.1f}" for key in ("accuracy", "epochs", "seconds"))]
-        for dataset, found in content["accuracy"].items()
-        for name, each in found.items()
+        [name, each["runs"], *(f"{each[key]:.1f}" for key in ("accuracy", "epochs", "seconds"))]
+        for name, each in content["accuracy"].items()
     ]
     if rows:
-        header = ["data set", "model", "runs", "accuracy", "epochs to it", "seconds to it"]
+        header = ["model", "runs", "accuracy", "epochs to it", "seconds to it"]
         parts += [
-            "From the committed runs, which are of earlier commits and were timed when they were made: "
-            "epochs and seconds until the epoch whose accuracy is reported.",
+            "The committed runs, of earlier commits and timed when they were made: epochs and seconds until "
+            "the epoch whose accuracy is reported.",
             common.table(header, rows),
         ]
     return "\n\n".join(parts)
 
 
-def curve(content: dict[str, Any], dataset: str) -> dict[str, list[tuple[float, float]]]:
-    """(nodes, peak bytes) of every model."""
+def curves(content: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
+    """(nodes, peak bytes of a training step) of every model."""
     found: dict[str, list[tuple[float, float]]] = {}
     for result in content["results"]:
-        if result["dataset"] == dataset and not isinstance(result["training"], str):
+        if not isinstance(result["training"], str):
             found.setdefault(result["method"], []).append((result["num_nodes"], result["training"]))
     return found
 
 
 def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
-    """One a data set."""
-    datasets = dict.fromkeys(result["dataset"] for result in content["results"])
-    return {
-        f"_{dataset}": common.Plot(
-            f"Peak memory of a training step, {dataset}", "nodes of the batch", "bytes", found, {}
-        )
-        for dataset in datasets
-        if (found := curve(content, dataset))
-    }
+    title = f"Peak memory of a training step, {content['dataset']}"
+    return {"": common.Plot(title, "nodes of the batch", "bytes", curves(content), {})}
 
 
 def main() -> None:
@@ -288,17 +251,16 @@ def main() -> None:
     parser.add_argument(
         "--data-root", type=Path, default=Path("data"), help="folder of raw data, PyG's layout"
     )
-    parser.add_argument("--no-times", dest="times", action="store_false", help="memory alone")
     common.add_limits(parser)
     parser.set_defaults(time_limit=600.0)
     options = parser.parse_args()
     device = common.prepare(options)
-    path = options.output / f"training_{device.type}.json"
-    content: dict[str, Any] = {}
-    for measured in run_all(options, device):
+    for dataset in options.datasets.split(","):
+        path = options.output / f"training_{dataset}_{device.type}.json"
+        measured = measure(dataset, options, device)
         content = common.save(path, device, limits=common.stated_limits(options), **measured)
-    print("\n" + report(content))
-    common.save_plots(path, plots(content))
+        print("\n" + report(content))
+        common.save_plots(path, plots(content))
 
 
 if __name__ == "__main__":
