@@ -87,6 +87,17 @@ def test_ways_to_tame_masks():
     assert any(parameter.grad.any() for parameter in names["pool"].select.parameters())
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+@pytest.mark.parametrize("name", ["LeanGNN", "LeanSAGE"])
+def test_lean_networks_are_trained_at_every_level(name):
+    model = run(program(f"class {name}"))["model"]
+    x = torch.randn(20, 16)
+    out, tree = model(x, graphs.path(20))
+    assert len(tree.levels) > 1
+    out.square().sum().backward()
+    assert all(parameter.grad.any() for parameter in model.gnn.parameters())
+
+
 def test_option_table_is_complete_and_right_about_defaults():
     documented = re.findall(r"^\| `(\w+)` \(([^)]*)\) \|", GUIDE, re.MULTILINE)
     parameters = inspect.signature(ParsePooling).parameters.values()
