@@ -96,6 +96,7 @@ def measure_peaks(
     validate(run, batch)
     step = training_step(run, batch)
     step()
+    run.optimizer.zero_grad()  # gradients are made in the step, and count
     return {
         "training": common.peak_bytes(step, device),
         "forward": common.peak_bytes(forward_step(run, batch), device),
