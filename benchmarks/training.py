@@ -38,6 +38,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "GPN, recompute=false": ("gpn", {"recompute": False}),
     **{name: (model, {}) for model, name in configs.NAMES.items() if model != "gpn"},
 }
+# The most nodes of a batch on the CPU; beyond, torch's profiler would need more memory than the model.
+PROFILED = {configs.NAMES["edgepool"]: 10_000}
 SHARES = (0.25, 0.5, 1, 2)  # of the preset's batch size
 NOTES = """\
 Dropout keeps no mask in any of these models, the baselines included. GPN computes anew what its MLPs give
@@ -94,6 +96,7 @@ def measure_peaks(
     validate(run, batch)
     step = training_step(run, batch)
     step()
+    run.optimizer.zero_grad()  # gradients are made in the step, and count
     return {
         "training": common.peak_bytes(step, device),
         "forward": common.peak_bytes(forward_step(run, batch), device),
@@ -140,24 +143,26 @@ def measure(dataset: str, options: argparse.Namespace, device: torch.device) -> 
         sys.exit(f"--models: expected names among {', '.join(configs.NAMES)}, got {', '.join(unknown)}")
     variants = [name for name, (model, _) in VARIANTS.items() if model in wanted]
     preset = configs.load(dataset)
-    data.load(preset, options.data_root, Path("data"))  # prepared once, not by every process
+    graphs = data.load(preset, options.data_root, Path("data"))  # prepared once, not by every process
+    mean_nodes = graphs.x.size(0) / graphs.num_graphs
     results: list[dict[str, Any]] = []
-    ended: list[str] = []
+    failed: set[str] = set()
     for variant in tqdm(variants, desc=f"{dataset}: memory"):
         for share in (0.5, 1) if options.quick else SHARES:
             size = max(1, round(share * preset.batch_size))
+            if device.type == "cpu" and size * mean_nodes > PROFILED.get(variant, math.inf):
+                break
             peaks = common.isolated(
                 measure_peaks, variant, dataset, size, options.data_root, device, options.threads, **limits
             )
             if isinstance(peaks, str):
                 results.append({"method": variant, "share": share, "training": peaks, "forward": peaks})
+                failed |= {variant} if share <= 1 else set()
                 break
             results.append({"method": variant, "share": share, **peaks})
-            if share == 1:
-                ended.append(variant)
     seconds = common.isolated(
         measure_times,
-        ended,
+        [variant for variant in variants if variant not in failed],
         dataset,
         options.data_root,
         device,
@@ -199,17 +204,25 @@ def mebibytes(peak: int | str | None) -> str:
 
 def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
-    methods = list(dict.fromkeys(result["method"] for result in content["results"]))
+    timed = content["seconds"]["training"]
+    methods = dict.fromkeys([*(result["method"] for result in content["results"]), *timed])
     grown = curves(content)
     rows = []
     for name in methods:
-        shown = [result for result in content["results"] if result["method"] == name]
-        at_preset = next((result for result in shown if result["share"] == 1), shown[-1])
+        at_preset = next(
+            (
+                result
+                for result in content["results"]
+                if result["method"] == name
+                and (result["share"] == 1 or (result["share"] < 1 and isinstance(result["training"], str)))
+            ),
+            {},
+        )
         cells = [name]
         for what in ("training", "forward"):
             timing = content["seconds"][what].get(name)
             cells += [
-                mebibytes(at_preset[what]),
+                mebibytes(at_preset.get(what)),
                 "-" if timing is None else f"{1000 * timing['median']:,.0f}",
             ]
         points = grown.get(name, [])
