@@ -19,6 +19,7 @@ layer's clusters are compared with the plain-PyTorch reference before anything i
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,6 +135,8 @@ def run(options: argparse.Namespace, device: torch.device) -> Iterator[list[dict
         for num_nodes in (sizes[:1] if options.quick else sizes)
         if num_nodes <= options.largest
     ]
+    if not points:
+        sys.exit(f"--largest {options.largest}: none of these graphs is so small")
     methods, results, failed = available(), [], set()
     for kind, num_nodes in (progress := tqdm(points, desc="time")):
         progress.set_postfix_str(f"{kind}, {num_nodes:,} nodes")
