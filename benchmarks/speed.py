@@ -19,6 +19,7 @@ layer's clusters are compared with the plain-PyTorch reference before anything i
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -118,7 +119,8 @@ def measure_size(
             yield point | {"seconds": timing.median, "low": timing.low, "high": timing.high}
 
 
-def run(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any]]:
+def run(options: argparse.Namespace, device: torch.device) -> Iterator[list[dict[str, Any]]]:
+    """All results so far, after every size: who stops a run of an hour keeps what it has measured."""
     kinds = {kind: sizes for kind, (_, _, sizes) in (PAPER if options.paper else KINDS).items()}
     if not options.quick and not options.paper and common.hub_file():
         kinds[common.HUBS] = (HUB_NODES,)
@@ -133,6 +135,8 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any
         for num_nodes in (sizes[:1] if options.quick else sizes)
         if num_nodes <= options.largest
     ]
+    if not points:
+        sys.exit(f"--largest {options.largest}: none of these graphs is so small")
     methods, results, failed = available(), [], set()
     for kind, num_nodes in (progress := tqdm(points, desc="time")):
         progress.set_postfix_str(f"{kind}, {num_nodes:,} nodes")
@@ -143,7 +147,7 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict[str, Any
             results.append(result)
             if isinstance(result["seconds"], str):
                 failed.add((kind, result["method"]))
-    return results
+        yield results
 
 
 NOTES = """\
@@ -207,12 +211,13 @@ def main() -> None:
     options = parser.parse_args()
     device = common.prepare(options)
     step = "forward and backward" if options.backward else "forward"
-    limits = common.stated_limits(options)
-    content = {"channels": CHANNELS, "step": step, "limits": limits, "results": run(options, device)}
-    print("\n" + report(content))
+    facts = {"channels": CHANNELS, "step": step, "limits": common.stated_limits(options)}
     stem = ("speed_paper" if options.paper else "speed") + ("_backward" if options.backward else "_forward")
     path = options.output / f"{stem}_{device.type}.json"
-    common.save_plots(path, plots(common.save(path, device, **content)))
+    for results in run(options, device):
+        content = common.save(path, device, **facts, results=results)
+    print("\n" + report(content))
+    common.save_plots(path, plots(content))
 
 
 if __name__ == "__main__":
