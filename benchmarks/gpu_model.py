@@ -24,10 +24,12 @@ Some of it is carried on from smaller runs:
 - The kernels of our operators run on 8 and on 16 of the 128 channels; bytes and operations continue the
   straight line, which ``tests/test_gpu_model.py`` checks. Calls of the same operator with arguments of the
   same shapes, as for the tiles of an MLP, are counted once.
-- Workload b runs with one of the ten graphs, c with 1/20 of the nodes and edges. A tile shrinks with them, so
+- Workload b runs with one of the ten graphs, c with 1/8 of the nodes and edges. A tile shrinks with them, so
   there are as many of them as at full size; what has rows is multiplied, what is as large as a parameter is
-  not. Launches and waits of our operators are those of the smaller run: at full size a sort by CUB takes up
-  to two passes more, of two launches each.
+  not. Launches and waits of our operators are those of the smaller run, whose tiles are still too large for
+  CUB to sort in one block: at full size, ids have up to 3 bits more each, so coarsening and pairing may sort
+  in one pass more, of two launches; of b, the sorts over all nodes take CUB's long way, some 7 launches more
+  for each.
 """
 
 import argparse
@@ -553,7 +555,9 @@ LOADS = {
     "b": Load(
         "10 dense graphs of 1,000 nodes, 10^5 pairs each", emulated.Workload(1, 1000, 10**5, CHANNELS), 10
     ),
-    "c": Load("a sparse graph, 10^6 nodes, 2*10^6 pairs", emulated.Workload(1, 50_000, 10**5, CHANNELS), 20),
+    "c": Load(
+        "a sparse graph, 10^6 nodes, 2*10^6 pairs", emulated.Workload(1, 125_000, 250_000, CHANNELS), 8
+    ),
 }
 PEERS = {
     "TopK": ("TopKPooling", "topk"),
