@@ -24,10 +24,12 @@ Some of it is carried on from smaller runs:
 - The kernels of our operators run on 8 and on 16 of the 128 channels; bytes and operations continue the
   straight line, which ``tests/test_gpu_model.py`` checks. Calls of the same operator with arguments of the
   same shapes, as for the tiles of an MLP, are counted once.
-- Workload b runs with one of the ten graphs, c with 1/20 of the nodes and edges. A tile shrinks with them, so
+- Workload b runs with one of the ten graphs, c with 1/8 of the nodes and edges. A tile shrinks with them, so
   there are as many of them as at full size; what has rows is multiplied, what is as large as a parameter is
-  not. Launches and waits of our operators are those of the smaller run: at full size a sort by CUB takes up
-  to two passes more, of two launches each.
+  not. Launches and waits of our operators are those of the smaller run, whose tiles are still too large for
+  CUB to sort in one block: at full size, ids have up to 3 bits more each, so coarsening and pairing may sort
+  in one pass more, of two launches; of b, the sorts over all nodes take CUB's long way, some 7 launches more
+  for each.
 """
 
 import argparse
@@ -78,7 +80,7 @@ class Rule(NamedTuple):
     launches: Amount
     source: str  # below aten/src/ATen/native
     waits: Amount = 0
-    traffic: str = "all"  # all: arguments and results; rows: of a table, those taken; adds: rows added to
+    traffic: str = "all"  # one of Tally.traffic
     read: bool = False  # whether the file was read for this; else it is where the operator is known to be
 
 
@@ -193,7 +195,7 @@ RULES: dict[str, Rule] = {
     **rules("cumsum", 2, "cuda/ScanUtils.cuh (CUB: initialise, scan)"),
     **rules("_softmax _safe_softmax _softmax_backward_data", 1, "cuda/SoftMax.cu"),
     **rules("native_layer_norm", 1, "cuda/layer_norm_kernel.cu"),
-    **rules("native_layer_norm_backward", norm_backward, "cuda/layer_norm_kernel.cu", read=True),
+    **rules("native_layer_norm_backward", norm_backward, "cuda/layer_norm_kernel.cu", 0, "norm", read=True),
     **rules("mm bmm addmm_ baddbmm addmv_", 1, "cuda/Blas.cpp"),
     **rules("addmm", 1, "cuda/Blas.cpp (the bias is added by cuBLASLt)"),
     **rules("addmv", 2, "cuda/Blas.cpp (the bias is copied first)"),
@@ -201,7 +203,9 @@ RULES: dict[str, Rule] = {
     **rules("index_select gather", 1, "cuda/Indexing.cu, cuda/ScatterGatherKernel.cu", traffic="rows"),
     **rules("index", index, "cuda/IndexKernel.cu, cuda/Nonzero.cu", index_waits, "rows"),
     **rules("index_put_", index_put_, "cuda/Indexing.cu, cuda/Nonzero.cu", index_waits, "adds", read=True),
-    **rules("index_put", index_put, "TensorAdvancedIndexing.cpp (a copy, then index_put_)", index_waits),
+    **rules(
+        "index_put", index_put, "TensorAdvancedIndexing.cpp (a copy, then index_put_)", index_waits, "copies"
+    ),
     **rules(
         "index_add_ scatter_add_ scatter_ scatter_reduce_ index_copy_",
         1,
@@ -212,6 +216,7 @@ RULES: dict[str, Rule] = {
         "index_add scatter_add scatter scatter_reduce index_copy",
         2,
         "TensorAdvancedIndexing.cpp (a copy first)",
+        traffic="copies",
     ),
     **rules(
         "select_backward slice_backward diagonal_backward",
@@ -223,7 +228,7 @@ RULES: dict[str, Rule] = {
     **rules("_local_scalar_dense to_host", 1, "cuda/CUDAScalar.cu", 1, read=True),
     **rules("bincount", 6, "cuda/SummaryOps.cu (least, largest, both copied; zeros; counts)", 2, read=True),
     **rules("unique_consecutive", unique, "cuda/UniqueCub.cu", 1, read=True),
-    **rules("sort argsort", sort, "cuda/Sort.cpp", read=True),
+    **rules("sort argsort", sort, "cuda/Sort.cpp", 0, "sort", read=True),
     **rules("repeat_interleave", 4, "cuda/Repeat.cu (a sum of the counts is read back)", 1, read=True),
     **rules("_convert_indices_from_coo_to_csr", 1, "sparse/cuda/SparseCsrTensorMath.cu"),
     **rules("_to_sparse_csr", 6, "TensorConversions.cpp (sorts by coordinates unless they are coalesced)", 1),
@@ -364,15 +369,26 @@ class Tally(emulated.Recorder):
         )
 
     def traffic(self, rule: Rule, given: list[Tensor], results: list[Tensor]) -> float:
+        all_of_it = self.size(given) + self.size(results)
+        if rule.traffic == "all":  # arguments and results
+            return all_of_it
         if rule.traffic == "none":
             return 0
         if rule.traffic == "written":
             return self.size(results)
         if rule.traffic == "rows":  # of the first tensor, those that come out
             return self.size(given[1:]) + 2 * self.size(results)
-        if rule.traffic == "adds":  # to the first tensor: its rows are read and written
-            return self.size(given[1:]) + 2 * self.size(given[-1:])
-        return self.size(given) + self.size(results)
+        added = 2 * self.size(given[-1:])  # where a row is added to, it is read and written
+        if rule.traffic == "adds":  # to rows of the first tensor
+            return self.size(given[1:]) + added
+        if rule.traffic == "copies":  # the first tensor, and adds to that
+            return all_of_it + added
+        if rule.traffic == "sort":  # eight bits a pass, with positions of 8 bytes
+            keys = given[0]
+            return 2 * keys.element_size() * (keys.element_size() + 8) * self.times(keys) * keys.numel()
+        if rule.traffic == "norm":  # the gradients of rows and of parameters, a kernel each
+            return all_of_it + self.size(given[:2])
+        raise ValueError(f"traffic: expected a known one, got {rule.traffic!r}")
 
     def operations(
         self, func: Any, name: str, args: Sequence[Any], given: list[Tensor], results: list[Tensor]
@@ -431,7 +447,11 @@ def narrowed(call: emulated.Call, channels: int) -> emulated.Call:
 
     def cut(value: Any) -> Any:
         wide = isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0
-        if not wide or value.size(-1) != CHANNELS or (value.dim() == 1 and call.operator != "pair_dot"):
+        if (
+            not wide
+            or value.size(-1) != CHANNELS
+            or (value.dim() == 1 and not call.operator.startswith("pair_dot"))
+        ):
             return value
         return value[..., :channels].contiguous()
 
@@ -535,7 +555,9 @@ LOADS = {
     "b": Load(
         "10 dense graphs of 1,000 nodes, 10^5 pairs each", emulated.Workload(1, 1000, 10**5, CHANNELS), 10
     ),
-    "c": Load("a sparse graph, 10^6 nodes, 2*10^6 pairs", emulated.Workload(1, 50_000, 10**5, CHANNELS), 20),
+    "c": Load(
+        "a sparse graph, 10^6 nodes, 2*10^6 pairs", emulated.Workload(1, 125_000, 250_000, CHANNELS), 8
+    ),
 }
 PEERS = {
     "TopK": ("TopKPooling", "topk"),
@@ -717,7 +739,9 @@ def main() -> None:
     )
     parser.add_argument("--method", nargs="*", choices=METHODS, default=METHODS)
     parser.add_argument("--workload", nargs="*", choices=LOADS, default=list(LOADS))
-    parser.add_argument("--form", nargs="*", choices=FORMS, default=FORMS)
+    parser.add_argument(
+        "--form", nargs="*", choices=FORMS, help="default: layers, and all forms on workload a"
+    )
     parser.add_argument("--card", nargs="*", choices=CARDS, default=list(CARDS))
     parser.add_argument("--table", action="store_true", help="print the saved result, count nothing")
     parser.add_argument("--page", action="store_true", help="the saved result into docs/cuda.md")
@@ -731,7 +755,13 @@ def main() -> None:
         write_page(json.loads(path.read_text()))
         return
     results = []
-    wanted = [(m, f, w) for f in options.form for w in options.workload for m in options.method]
+    wanted = [
+        (method, form, workload)
+        for form in options.form or FORMS
+        for workload in options.workload
+        for method in options.method
+        if options.form or form == "layer" or workload == "a"
+    ]
     for method, form, workload in tqdm(wanted, file=sys.stderr):
         if workload == "c" and method in QUADRATIC:
             continue  # a matrix of 10^12 entries
