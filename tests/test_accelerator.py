@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import gpn_ops
 import gpn_ops.distributed
+from gpn_ops import collect_env
+from models.common import device_named
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
@@ -88,6 +89,24 @@ def test_results_of_a_card_stand_beside_those_of_the_cpu(tmp_path, monkeypatch):
     page = report.page()
     assert "## Parsing (CUDA)" in page
     assert "Measured on A card, driver 1.2" in page
+
+
+# ------------------------------------------------------------------------- torch.cuda's answers, patched
+
+
+def test_the_environment_names_the_gpus(monkeypatch):
+    answers = {"device_count": 1, "get_device_name": "A card", "get_device_capability": (8, 6)}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    assert collect_env.collect()["GPUs"] == "A card (compute capability 8.6)"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_commands_say_that_there_is_no_such_device():
+    with pytest.raises(SystemExit, match="torch finds no CUDA device"):
+        common.prepare(options("cuda"))
+    with pytest.raises(ValueError, match="this torch sees no CUDA device"):
+        device_named("cuda")
 
 
 # ------------------------------------------------------------------------------------- distributed, by NCCL
