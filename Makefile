@@ -28,7 +28,7 @@ CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-all test-torch-2.10 test-torch-latest lint format build cpp-test sanitize mutants \
-    mutants-quick cuda cuda-link cuda-old-ptxas compute-sanitizer wheel test-wheel bench guard docs clean
+    mutants-quick cuda cuda-link cuda-old-ptxas compute-sanitizer standin standin-all gpu wheel test-wheel bench guard docs clean
 
 help:
 	@echo "make demo             parse a graph, time the operator, train a small GPN, draw its trees (minutes)"
@@ -40,6 +40,8 @@ help:
 	@echo "make cuda             compile and link the CUDA library, check it (needs nvcc, no GPU)"
 	@echo "make cuda-link        link it beside CUDA builds of torch and load it there (downloads three of them)"
 	@echo "make cuda-old-ptxas   assemble the kernels with the ptxas of CUDA 12 (downloads it)"
+	@echo "make standin          what only a GPU's user reaches, on a device made for tests; standin-all: all such tests"
+	@echo "make gpu              for the owner of a GPU: build, test, measure, and a report in gpu-report/"
 	@echo "make compute-sanitizer  the GPU tests under NVIDIA's compute-sanitizer (needs a GPU)"
 	@echo "make wheel            a wheel in dist/ that PyPI takes (with CUDA where nvcc is found and torch has it)"
 	@echo "make test-wheel       that wheel, installed into a fresh environment and tried"
@@ -83,9 +85,32 @@ test-all: build
 	@$(MAKE) --no-print-directory mutants
 	@echo "== test: Python, all tiers"
 	@$(BIN)/pytest -q -m ""
+	@$(MAKE) --no-print-directory standin standin-all
 	@$(MAKE) --no-print-directory test-wheel test-torch-2.10 test-torch-latest
 	@if command -v nvcc > /dev/null; then $(MAKE) --no-print-directory cuda cuda-link cuda-old-ptxas; \
 	    else echo "!! CUDA NOT CHECKED: nvcc was not found"; fi
+
+# The tests that take a device, on one made for them in host memory (tests/standin): the first is a part of
+# them and every line that only a GPU's user reaches, the second all of them.
+STANDIN_FILES := tests/test_standin.py tests/test_accelerator.py tests/models/test_commands_on_accelerator.py \
+    tests/test_cuda.py tests/test_nn_hierarchy.py
+PATCHED_FILES := tests/test_accelerator.py tests/models/test_commands_on_accelerator.py tests/test_build.py
+LINES := build/lines.json
+standin: build
+	@echo "== test: a part of the tests on the stand-in for a GPU"
+	@rm -f $(LINES)
+	@$(BIN)/pytest -q --device standin --record-lines $(LINES) $(STANDIN_FILES) \
+	    -k "not peak_memory and not at_size and not jobs and not baselines and not dies and not forked and not killed"
+	@$(BIN)/pytest -q --device cpu --record-lines $(LINES) $(PATCHED_FILES) \
+	    -k "accelerator or plain_path"
+	@$(BIN)/python tests/accelerator_lines.py $(LINES)
+
+standin-all: build
+	@echo "== test: the stand-in for a GPU"
+	@$(BIN)/pytest -q -m "" --device standin
+
+gpu: build .venv/.peers
+	@PATH=$(abspath $(BIN)):$$PATH $(BIN)/python benchmarks/gpu_check.py $(GPU)
 
 cpp-test: build/cpp-plain.tested
 sanitize: $(SANITIZERS:%=build/cpp-%.tested)

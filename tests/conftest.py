@@ -6,14 +6,17 @@ memory (tests/standin).
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
+import accelerator_lines
 import pytest
 import standin
 import torch
 from devices import why_no_cuda
 
 DEVICES = ("cpu", "cuda")
+RECORDER = pytest.StashKey[accelerator_lines.Recorder]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,13 +26,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="all",
         help="run only the tests of this device (all: but for the stand-in)",
     )
+    parser.addoption("--record-lines", type=Path, help="see tests/accelerator_lines.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-lines") is not None:
+        config.stash[RECORDER] = accelerator_lines.Recorder()
+        config.stash[RECORDER].start()
     if config.getoption("--device") == standin.NAME:
         standin.build()
         standin.load()
         os.environ.update(standin.environment())  # for the processes that tests start
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if RECORDER in config.stash:
+        config.stash[RECORDER].save(config.getoption("--record-lines"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -6,7 +6,6 @@
 
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 
 // Since torch 2.11; null before.
@@ -24,11 +23,13 @@ struct Telling<Device, kernel> {
     try {
       return kernel(std::forward<Arguments>(arguments)...);
     } catch (const std::runtime_error& error) {
-      if (std::string_view(error.what()).find(" API call failed at ") == std::string_view::npos) throw;
-      const std::string text =
-          torch_exception_get_what_without_backtrace == nullptr
-              ? "out of memory, most likely: a call of torch failed, and this torch does not say why"
-              : torch_exception_get_what_without_backtrace();
+      const std::string ours = error.what();
+      const bool no_room = ours.starts_with("out of memory: ");  // of new_empty()
+      if (!no_room && ours.find(" API call failed at ") == std::string::npos) throw;
+      const std::string torchs = torch_exception_get_what_without_backtrace == nullptr
+                                     ? "a call of torch failed, most likely for lack of memory"
+                                     : torch_exception_get_what_without_backtrace();
+      const std::string text = no_room ? ours + " (" + torchs + ")" : torchs;
       if (text.find("out of memory") != std::string::npos) Device::throw_out_of_memory(text);
       throw std::runtime_error(text);
     }

@@ -21,7 +21,7 @@ namespace gpn {
 
 using torch::stable::contiguous;
 
-// An uninitialised tensor. Where there is no room for it, torch itself says only which of its calls failed.
+// An uninitialised tensor. Where there is no room for it, errors_of_torch.h adds what torch says.
 inline Tensor new_empty(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
   try {
     return torch::stable::new_empty(like, shape, type);
