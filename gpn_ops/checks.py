@@ -12,6 +12,7 @@ from torch import Tensor
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 SCORE_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 MOST_NODES_LOG2 = 58  # more than any memory holds
 
 Size = tuple[str, int | torch.SymInt | None]
@@ -98,8 +99,15 @@ def check_cluster(cluster: Tensor, edge_index: Tensor | None = None) -> None:
         check_device("cluster", cluster, "edge_index", edge_index)
 
 
-def check_edge_attr(edge_attr: Tensor, edge_index: Tensor) -> None:
-    check_floating("edge_attr", edge_attr)
+def check_edge_attr(edge_attr: Tensor, edge_index: Tensor, reduce: str) -> None:
+    if edge_attr.dtype in INTEGERS:
+        if reduce != "max":
+            raise RuntimeError(
+                "edge_attr: expected a float32, float64, float16 or bfloat16 tensor, got "
+                f"{dtype_name(edge_attr.dtype)}, which only the reduction 'max' takes"
+            )
+    else:
+        check_floating("edge_attr", edge_attr)
     check_shape("edge_attr", edge_attr, ("num_edges", edge_index.size(1)), ("...", None))
     check_device("edge_attr", edge_attr, "edge_index", edge_index)
 

@@ -194,7 +194,8 @@ CLUSTER = torch.tensor([0, 1, 1])
         ({"cluster": CLUSTER[None]}, "cluster: expected shape [num_nodes], got [1, 3]"),
         (
             {"edge_attr": torch.ones(3, dtype=torch.int64)},
-            "edge_attr: expected a float32, float64, float16 or bfloat16 tensor, got int64",
+            "edge_attr: expected a float32, float64, float16 or bfloat16 tensor, got int64, which only the "
+            "reduction 'max' takes",
         ),
         (
             {"edge_attr": torch.ones(4, 2)},

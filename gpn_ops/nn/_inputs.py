@@ -1,18 +1,38 @@
 """What users hand over, made uniform."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from gpn_ops.checks import check_batch, check_batch_values, check_metadata
+from gpn_ops.checks import check_batch, check_batch_values, check_device, check_metadata, check_shape
 
 
 def checked_edges(edge_index: Tensor) -> Tensor:
     """The edges as an ordinary tensor: the operators have no use for what an ``EdgeIndex`` knows besides.
 
     Raises:
+        TypeError: if they are no strided tensor: a ``SparseTensor``, a sparse tensor, the dictionary of a
+            ``HeteroData``.
         RuntimeError: if they are not int64 or int32 :math:`[2, m]`.
     """
+    if isinstance(edge_index, Mapping):
+        raise TypeError(
+            "edge_index: expected the edges of one type, int64 [2, num_edges], got a dictionary of edge "
+            "types; pool a homogeneous graph, as HeteroData.to_homogeneous() makes one"
+        )
+    if edge_index is not None and (
+        not isinstance(edge_index, Tensor) or edge_index.layout is not torch.strided
+    ):
+        came = (
+            f"a {edge_index.layout} tensor" if isinstance(edge_index, Tensor) else type(edge_index).__name__
+        )
+        raise TypeError(
+            f"edge_index: expected an int64 tensor [2, num_edges], got {came}; a transposed adjacency matrix "
+            "(adj_t) has its edges the other way round: "
+            "edge_index, edge_weight = torch_geometric.utils.to_edge_index(adj_t), then edge_index.flip(0)"
+        )
     edge_index = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
     check_metadata(edge_index, None, None)
     return edge_index
@@ -62,6 +82,35 @@ def check_edges_inside_graphs(edge_index: Tensor, batch: Tensor) -> None:
 def check_num_layers(name: str, num_layers: int) -> None:
     if num_layers < 1:
         raise ValueError(f"{name}: expected at least 1, got {num_layers}")
+
+
+def check_hidden_channels(channels: int, where: str, instead: str) -> None:
+    """A LayerNorm of one channel gives its bias, whatever goes in."""
+    if channels == 1:
+        raise ValueError(
+            f"in_channels: expected at least 2 for {where}, whose LayerNorm would make one channel constant, "
+            f"got 1; {instead} works"
+        )
+
+
+def check_edge_dim(edge_dim: int | None) -> None:
+    if edge_dim is not None and edge_dim < 1:
+        raise ValueError(f"edge_dim: expected None or at least 1, got {edge_dim}")
+
+
+def attributes_to_score(edge_attr: Tensor | None, edge_dim: int, edge_index: Tensor) -> Tensor:
+    """The attributes of edges as rows of ``edge_dim`` numbers.
+
+    Raises:
+        RuntimeError: if there are none, or others.
+    """
+    if edge_attr is None:
+        raise RuntimeError(f"edge_attr: expected attributes, as edge_dim = {edge_dim}, got None")
+    if edge_attr.dim() == 1 and edge_dim == 1:
+        edge_attr = edge_attr.unsqueeze(-1)
+    check_shape("edge_attr", edge_attr, ("num_edges", edge_index.size(1)), ("edge_dim", edge_dim))
+    check_device("edge_attr", edge_attr, "edge_index", edge_index)
+    return edge_attr
 
 
 def check_probability(name: str, p: float) -> None:

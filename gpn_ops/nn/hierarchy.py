@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 import torch_geometric
 from torch import Tensor
+from torch_geometric.nn import MessagePassing
 
 from gpn_ops.checks import check_edge_attr, check_values
 
@@ -113,11 +114,13 @@ class ParseHierarchy(torch.nn.Module):
             batch_size (int, optional): The number of graphs, where :obj:`batch` does not tell: the last ones
                 may have no nodes. (default: :obj:`None`)
         """
-        batch, batch_size = numbered_graphs(batch, batch_size, x)
         edge_index = checked_edges(edge_index)
+        batch, batch_size = numbered_graphs(batch, batch_size, x)
+        for name in ("gnn", "multiset_gnn"):
+            _check_no_edge_mask(name, getattr(self, name))
         check_values(edge_index, None, x.size(0))
         if edge_attr is not None:
-            check_edge_attr(edge_attr, edge_index)
+            check_edge_attr(edge_attr, edge_index, "max")  # The pool knows whether it takes integers.
 
         tree = ParseTree(torch.zeros(batch_size, dtype=torch.int64, device=x.device))
         graphs = _Graphs(x, edge_index, edge_attr, batch)
@@ -137,9 +140,12 @@ class ParseHierarchy(torch.nn.Module):
             graphs = _Graphs(pooled.x, pooled.edge_index, pooled.edge_attr, pooled.batch)
         left.append(graphs)
         roots = torch.cat([part.x for part in left])
-        return HierarchyOutput(
-            self.readout(roots, torch.cat([part.batch for part in left]), batch_size), tree
-        )
+        x = self.readout(roots, torch.cat([part.batch for part in left]), batch_size)
+        if not tree.levels and torch.is_grad_enabled():
+            # DistributedDataParallel waits for a gradient of every parameter, also of a rank without edges.
+            for parameter in self.parameters():
+                x = x + parameter.flatten()[:0].sum().to(x.dtype)
+        return HierarchyOutput(x, tree)
 
     def _pool(self, graphs: "_Graphs") -> Pooled:
         h = _apply("gnn", self.gnn, graphs)
@@ -151,6 +157,14 @@ class ParseHierarchy(torch.nn.Module):
         return (
             f"{self.__class__.__name__}({self.pool}, gnn={self.gnn}, multiset_gnn={self.multiset_gnn}, "
             f"max_height={self.max_height})"
+        )
+
+
+def _check_no_edge_mask(name: str, gnn: torch.nn.Module | None) -> None:
+    if gnn is not None and any(isinstance(m, MessagePassing) and m.explain for m in gnn.modules()):
+        raise ValueError(
+            f"{name}: expected no mask over edges, as a hierarchy applies it to the coarse graphs too, which "
+            "have edges of their own; explain with edge_mask_type=None"
         )
 
 

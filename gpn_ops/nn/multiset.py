@@ -8,7 +8,7 @@ from gpn_ops.checks import check_reduction
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype
 
 from ._children import are_plain, keeps_nothing, parameters_of
-from ._inputs import check_num_layers, check_probability, check_recompute
+from ._inputs import check_hidden_channels, check_num_layers, check_probability, check_recompute
 from .dropout import relu_dropout
 
 
@@ -74,6 +74,7 @@ class DeepSets(torch.nn.Module):
     ) -> None:
         super().__init__()
         check_num_layers("num_layers", num_layers)
+        check_hidden_channels(in_channels, "DeepSets", "Reduce('sum'), Reduce('mean') or Reduce('max')")
         check_probability("dropout", dropout)
         check_recompute(recompute)
         self.in_channels = in_channels

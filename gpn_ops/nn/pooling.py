@@ -9,7 +9,7 @@ from torch import Tensor
 from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr, check_reduction, check_shape
 
-from ._inputs import check_num_layers, check_probability, checked_edges, graph_of_node
+from ._inputs import check_hidden_channels, check_num_layers, check_probability, checked_edges, graph_of_node
 from .connect import ConnectClusters
 from .multiset import DeepSets, Reduce
 from .select import SelectParse
@@ -88,7 +88,7 @@ class ParsePooling(torch.nn.Module):
         weighted (bool, optional): If :obj:`True`, edges without :obj:`edge_attr` count as having weight 1, so
             that the coarse graph carries the weights of equation 2. (default: :obj:`False`)
         edge_reduce (str, optional): How the attributes of edges that become one are reduced: :obj:`"sum"`,
-            :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
+            :obj:`"mean"` or :obj:`"max"`, which alone takes integers. (default: :obj:`"sum"`)
         recompute (bool or str, optional): If :obj:`False`, what the MLPs compute is kept for backward instead
             of being computed anew, in memory for several rows of features per node and edge. If
             :obj:`"auto"`, only where these are few (4 MiB an MLP): the fastest in a model whose upper
@@ -96,6 +96,9 @@ class ParsePooling(torch.nn.Module):
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
             training, so that dropout in the scorer makes them differ, as in the code of the paper. The
             scorer has twice as many rows then. (default: :obj:`False`)
+        edge_dim (int, optional): Size of each edge's attributes, if they count in its score: the MLP then
+            reads :math:`[ \mathbf{h}_i \odot \mathbf{h}_j \, \Vert \, \mathbf{e}_{ij} ]`, as in
+            :class:`EdgeScorer`. (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -123,15 +126,25 @@ class ParsePooling(torch.nn.Module):
         edge_reduce: str = "sum",
         recompute: bool | str = True,
         directed_scores: bool = False,
+        edge_dim: int | None = None,
     ) -> None:
         super().__init__()
         # Here, where they have the names that the caller wrote.
         check_num_layers("scorer_layers", scorer_layers)
         check_probability("drop_edge", drop_edge)
         check_reduction(edge_reduce, "edge_reduce")
+        if scorer_layers > 1 or multiset == "deepsets":
+            check_hidden_channels(
+                in_channels,
+                f"scorer_layers={scorer_layers} and multiset={multiset!r}",
+                "scorer_layers=1 with multiset='sum', 'mean' or 'max'",
+            )
         self.in_channels = in_channels
         self.drop_edge = drop_edge
-        self.select = SelectParse(in_channels, scorer_layers, dropout, self_loops, recompute, directed_scores)
+        self.edge_dim = edge_dim
+        self.select = SelectParse(
+            in_channels, scorer_layers, dropout, self_loops, recompute, directed_scores, edge_dim
+        )
         self.connect = ConnectClusters(edge_reduce, weighted)
         self.multiset: torch.nn.Module
         if isinstance(multiset, torch.nn.Module):
@@ -183,10 +196,11 @@ class ParsePooling(torch.nn.Module):
         check_shape("x", x, ("num_nodes", None), ("in_channels", self.in_channels))
         check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
         if edge_attr is not None:
-            check_edge_attr(edge_attr, edge_index)
+            check_edge_attr(edge_attr, edge_index, "max")  # Connecting knows whether it takes integers.
 
         drop_edge = self.drop_edge if self.training else 0.0
-        parsed = self.select(attn, edge_index, batch, drop_edge=drop_edge, record=True)
+        scored = {} if self.edge_dim is None else {"edge_attr": edge_attr}
+        parsed = self.select(attn, edge_index, batch, drop_edge=drop_edge, record=True, **scored)
         coarse = self.connect(parsed, edge_index, edge_attr, batch)
         num_clusters = coarse.representative.size(0)
         score, inner_edges = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters)
@@ -223,5 +237,7 @@ class ParsePooling(torch.nn.Module):
             "self_loops": self.select.self_loops,
             "weighted": self.connect.weighted,
         }
+        if self.edge_dim is not None:
+            options["edge_dim"] = self.edge_dim
         listed = ", ".join(f"{name}={value}" for name, value in options.items())
         return f"{self.__class__.__name__}({self.in_channels}, {listed})"

@@ -7,7 +7,14 @@ from gpn_ops import ops
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype, wide_dtype
 
 from ._children import are_plain, call_wide, keeps_nothing, parameters_of
-from ._inputs import check_num_layers, check_probability, check_recompute
+from ._inputs import (
+    attributes_to_score,
+    check_edge_dim,
+    check_hidden_channels,
+    check_num_layers,
+    check_probability,
+    check_recompute,
+)
 from .dropout import relu_dropout
 
 
@@ -17,11 +24,13 @@ class EdgeScorer(torch.nn.Module):
     .. math::
         C_{ij} = \sigma \left( \mathrm{MLP} \left( \mathbf{h}_i \odot \mathbf{h}_j \right) \right),
 
-    in memory :math:`O(nd + m)`, forward and backward: rows of :math:`\mathbf{h}_i \odot \mathbf{h}_j` exist
-    for one tile of edges at a time, and are computed anew in backward. They exist for all edges at once, in
-    memory :math:`O(md)`, while gradients are on and :obj:`recompute` is off, and where a child was replaced,
-    subclassed or has hooks: it is called then, as any module is (the last layer, in half precision, with
-    features and parameters widened to float32).
+    or, with :obj:`edge_dim`, by its attributes too: then the MLP reads
+    :math:`[ \mathbf{h}_i \odot \mathbf{h}_j \, \Vert \, \mathbf{e}_{ij} ]`. Scores take memory
+    :math:`O(nd + m)`, forward and backward: rows of :math:`\mathbf{h}_i \odot \mathbf{h}_j` exist for one
+    tile of edges at a time, and are computed anew in backward. They exist for all edges at once, in memory
+    :math:`O(md)`, while gradients are on and :obj:`recompute` is off, where several layers read edge
+    attributes, and where a child was replaced, subclassed or has hooks: it is called then, as any module is
+    (the last layer, in half precision, with features and parameters widened to float32).
 
     The MLP is a Linear layer, followed by any number of (LayerNorm, ReLU, dropout, Linear). An edge and its
     reverse are scored once and get the same bits; an edge without a reverse is scored on its own.
@@ -36,6 +45,9 @@ class EdgeScorer(torch.nn.Module):
         recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for several
             rows of features per edge. If :obj:`"auto"`, only where that is little (4 MiB), and so is faster.
             One layer needs neither. Results are the same. (default: :obj:`True`)
+        edge_dim (int, optional): Size of each edge's attributes, if they count in its score. Where the edges
+            of a pair (an edge, its reverse, duplicates) differ in their attributes, the mean is the pair's.
+            (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -48,24 +60,37 @@ class EdgeScorer(torch.nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, num_layers: int = 2, dropout: float = 0.0, recompute: bool | str = True
+        self,
+        in_channels: int,
+        num_layers: int = 2,
+        dropout: float = 0.0,
+        recompute: bool | str = True,
+        edge_dim: int | None = None,
     ) -> None:
         super().__init__()
         check_num_layers("num_layers", num_layers)
+        if num_layers > 1:
+            check_hidden_channels(in_channels, f"num_layers={num_layers}", "num_layers=1")
         check_probability("dropout", dropout)
         check_recompute(recompute)
+        check_edge_dim(edge_dim)
         self.in_channels = in_channels
         self.num_layers = num_layers
         self.dropout = dropout
         self.recompute = recompute
+        self.edge_dim = edge_dim
         width = [in_channels] * num_layers + [1]
         self.lins = torch.nn.ModuleList(torch.nn.Linear(width[k], width[k + 1]) for k in range(num_layers))
         self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(in_channels) for _ in range(num_layers - 1))
+        # The part of the first layer that reads attributes.
+        self.lin_edge = None if edge_dim is None else torch.nn.Linear(edge_dim, width[1], bias=False)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
         for module in (*self.lins, *self.norms):
             module.reset_parameters()
+        if self.lin_edge is not None:
+            self.lin_edge.reset_parameters()
 
     def forward(
         self,
@@ -73,6 +98,7 @@ class EdgeScorer(torch.nn.Module):
         edge_index: Tensor,
         undirected: ops.Undirected | None = None,
         directed: bool = False,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         r"""Forward pass.
 
@@ -83,26 +109,38 @@ class EdgeScorer(torch.nn.Module):
                 that is known already. (default: :obj:`None`)
             directed (bool, optional): If :obj:`True`, every edge is scored on its own, so that dropout tells
                 it from its reverse. (default: :obj:`False`)
+            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]` (or :math:`[m]`,
+                where :math:`d_e = 1`), of any dtype. Needed if there is an :obj:`edge_dim`, and not read
+                otherwise. (default: :obj:`None`)
 
         Returns:
             torch.Tensor: A score per edge, :math:`[m]`.
         """
-        if directed:
+        if directed and self.edge_dim is None:
             return self._logits(h, edge_index.to(torch.int64)).sigmoid()
         pairs, slot = ops.undirected(edge_index, h.size(0)) if undirected is None else undirected
-        return ops.lift(self._logits(h, pairs).sigmoid(), slot)
+        pair_attr = None
+        if self.edge_dim is not None:
+            edge_attr = attributes_to_score(edge_attr, self.edge_dim, edge_index)
+            pair_attr = ops.reduce(edge_attr.to(h.dtype), slot, pairs.size(1), "mean")
+            if directed:
+                pairs, pair_attr = edge_index.to(torch.int64), ops.lift(pair_attr, slot)
+        scores = self._logits(h, pairs, pair_attr).sigmoid()
+        return scores if directed else ops.lift(scores, slot)
 
-    def _logits(self, h: Tensor, pairs: Tensor) -> Tensor:
-        """MLP(h_i * h_j) for every pair."""
+    def _logits(self, h: Tensor, pairs: Tensor, pair_attr: Tensor | None = None) -> Tensor:
+        """MLP(h_i * h_j), or MLP([h_i * h_j, e_ij]), for every pair."""
         seed = draw_seed(h, self.dropout, self.training and len(self.norms) > 0)
         if are_plain(self.lins) and are_plain(self.norms):
             weight, bias = parameters_of([self.lins[-1]])
             product = matmul_dtype(h, weight)
             if not self.norms:
                 wide = wide_dtype(h.dtype)
-                return ops.pair_dot(h.to(wide), weight.view(-1).to(wide), pairs) + bias.to(wide)
+                logits = ops.pair_dot(h.to(wide), weight.view(-1).to(wide), pairs) + bias.to(wide)
+                return logits if pair_attr is None else logits + self._edge_part(pair_attr).squeeze(-1)
             # The rows themselves, and of every hidden layer what goes into its LayerNorm and what comes out.
-            if keeps_nothing(self.recompute, pairs.size(1) * self.in_channels * (1 + 2 * len(self.norms))):
+            kept = pairs.size(1) * self.in_channels * (1 + 2 * len(self.norms))
+            if pair_attr is None and keeps_nothing(self.recompute, kept):
                 hidden = [module for layer in zip(self.lins, self.norms, strict=False) for module in layer]
                 parameters = [*parameters_of(hidden), weight, bias]
                 return ops.edge_logits(h, pairs, parameters, product, self.dropout, seed)
@@ -110,11 +148,22 @@ class EdgeScorer(torch.nn.Module):
             h = h.to(wide_dtype(h.dtype))
         z = ops.lift(h, pairs[0]) * ops.lift(h, pairs[1])
         for layer, (lin, norm) in enumerate(zip(self.lins, self.norms, strict=False)):
-            z = relu_dropout(norm(lin(z)), self.dropout, seed, layer)
-        return call_wide(self.lins[-1], z).squeeze(-1)
+            z = lin(z)
+            if layer == 0 and pair_attr is not None:
+                z = z + self._edge_part(pair_attr)
+            z = relu_dropout(norm(z), self.dropout, seed, layer)
+        logits = call_wide(self.lins[-1], z)
+        if not self.norms and pair_attr is not None:
+            logits = logits + self._edge_part(pair_attr)
+        return logits.squeeze(-1)
+
+    def _edge_part(self, pair_attr: Tensor) -> Tensor:
+        assert self.lin_edge is not None
+        return self.lin_edge(pair_attr) if self.norms else call_wide(self.lin_edge, pair_attr)
 
     def __repr__(self) -> str:
+        edge_dim = "" if self.edge_dim is None else f", edge_dim={self.edge_dim}"
         return (
             f"{self.__class__.__name__}({self.in_channels}, num_layers={self.num_layers}, "
-            f"dropout={self.dropout})"
+            f"dropout={self.dropout}{edge_dim})"
         )

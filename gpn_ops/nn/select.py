@@ -8,7 +8,7 @@ from torch_geometric.nn.pool.select import Select, SelectOutput
 
 from gpn_ops import ops
 
-from ._inputs import check_edges_inside_graphs, checked_edges
+from ._inputs import attributes_to_score, check_edges_inside_graphs, checked_edges
 from .scorer import EdgeScorer
 
 
@@ -40,6 +40,8 @@ class SelectParse(Select):
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
             training, so that dropout in the scorer makes them differ, as in the code of the paper. The
             scorer has twice as many rows then. (default: :obj:`False`)
+        edge_dim (int, optional): Size of each edge's attributes, if they count in its score, as in
+            :class:`EdgeScorer`. A self-loop that was added has attributes 0. (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -57,12 +59,14 @@ class SelectParse(Select):
         self_loops: bool = False,
         recompute: bool | str = True,
         directed_scores: bool = False,
+        edge_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.in_channels = in_channels
         self.self_loops = self_loops
         self.directed_scores = directed_scores
-        self.scorer = EdgeScorer(in_channels, num_layers, dropout, recompute)
+        self.edge_dim = edge_dim
+        self.scorer = EdgeScorer(in_channels, num_layers, dropout, recompute, edge_dim)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -74,6 +78,7 @@ class SelectParse(Select):
         edge_index: Tensor,
         batch: Tensor | None = None,
         *,
+        edge_attr: Tensor | None = None,
         drop_edge: float = 0.0,
         record: bool = False,
     ) -> SelectOutput | Parsed:
@@ -83,6 +88,8 @@ class SelectParse(Select):
             x (torch.Tensor): The node features, :math:`[n, d]`.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
             batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. (default: :obj:`None`)
+            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]`, which count
+                in the scores if there is an :obj:`edge_dim`. (default: :obj:`None`)
             drop_edge (float, optional): The probability with which an undirected edge (an edge together with
                 its reverse) is left out, before anything is scored. (default: :obj:`0.0`)
             record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with; it needs
@@ -95,8 +102,14 @@ class SelectParse(Select):
         """
         edge_index = checked_edges(edge_index)
         num_given = edge_index.size(1)
+        scored_attr = None
+        if self.edge_dim is not None:
+            scored_attr = attributes_to_score(edge_attr, self.edge_dim, edge_index)
         if self.self_loops:
             edge_index = _with_self_loops(edge_index, x.size(0))
+            if scored_attr is not None:
+                loops = scored_attr.new_zeros(edge_index.size(1) - num_given, scored_attr.size(1))
+                scored_attr = torch.cat([scored_attr, loops])
         pairs, slot = ops.undirected(edge_index, x.size(0))
 
         kept = None
@@ -107,12 +120,13 @@ class SelectParse(Select):
             keep = keep_pair.index_select(0, slot)
             kept = keep[:num_given]
             edge_index, slot = edge_index[:, keep], slot[keep]
+            scored_attr = None if scored_attr is None else scored_attr[keep]
             pairs = pairs[:, keep_pair]
             slot = (keep_pair.cumsum(0) - 1).index_select(0, slot)
 
-        scores = self.scorer(
-            x, edge_index, ops.Undirected(pairs, slot), self.directed_scores and self.training
-        )
+        directed = self.directed_scores and self.training
+        scored = {} if scored_attr is None else {"edge_attr": scored_attr}
+        scores = self.scorer(x, edge_index, ops.Undirected(pairs, slot), directed, **scored)
         parsed = Parsed(ops.parse(edge_index, scores, x.size(0)), edge_index, scores, kept)
         return parsed if record else _select_output(parsed, x.dtype)
 

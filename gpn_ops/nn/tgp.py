@@ -1,5 +1,6 @@
 """The pooling layer as a pooler of torch-geometric-pool (``tgp``). Not imported by ``gpn_ops.nn``."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ try:
     from tgp.src import PoolingOutput, SRCPooling
     from tgp.utils import connectivity_to_edge_index
 except ImportError as error:
-    raise ImportError(
-        "gpn_ops.nn.tgp needs torch-geometric-pool: pip install torch-geometric-pool"
-    ) from error
+    if (error.name or "").partition(".")[0] == "tgp":
+        text = "gpn_ops.nn.tgp needs torch-geometric-pool: pip install torch-geometric-pool"
+    else:  # One of those that it needs itself, such as torch_scatter.
+        text = f"gpn_ops.nn.tgp needs torch-geometric-pool, which is there but cannot be imported: {error}"
+    raise ImportError(text, name=error.name) from error
 
 from .pooling import ParsePooling
 
@@ -23,12 +26,20 @@ class ParsePooler(SRCPooling):
 
     Args:
         in_channels (int): Size of each node's features.
-        **options: Those of :class:`gpn_ops.nn.ParsePooling`.
+        **options (optional): Those of :class:`gpn_ops.nn.ParsePooling`, by name.
     """
 
     def __init__(self, in_channels: int, **options: Any) -> None:
         super().__init__(lifter=BaseLift())
         self.layer = ParsePooling(in_channels, **options)
+
+    # tgp's get_pooler passes on the arguments that a signature names, except keyword-only ones.
+    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            parameter.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for parameter in inspect.signature(ParsePooling.__init__).parameters.values()
+        ]
+    )
 
     @property
     def is_dense(self) -> bool:
@@ -68,6 +79,7 @@ class ParsePooler(SRCPooling):
                 x.new_ones(x.size(0)),
                 (x.size(0), out.x.size(0)),
                 is_coalesced=True,
+                check_invariants=False,
             ),
             batch=batch,
         )

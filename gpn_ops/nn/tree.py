@@ -1,12 +1,14 @@
 """The trees that a hierarchy of pooling layers makes of a batch of graphs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
+import torch
 from torch import Tensor
 
 
-@dataclass
+@dataclass(repr=False)
 class Level:
     """One level of a :class:`ParseTree`: the graphs that shrink here, before and after.
 
@@ -35,8 +37,12 @@ class Level:
     pooled: Tensor
     """``[c, d]``: the features of the clusters."""
 
+    def __repr__(self) -> str:
+        nodes, edges, clusters = self.x.size(0), self.edge_index.size(1), self.pooled.size(0)
+        return f"Level(nodes={nodes}, edges={edges}, clusters={clusters})"
 
-@dataclass
+
+@dataclass(repr=False)
 class ParseTree:
     """The pooling trees of a batch of graphs.
 
@@ -48,6 +54,31 @@ class ParseTree:
     """int64 ``[num_graphs]``: the number of levels of every graph; 0 for one that never shrank."""
     levels: list[Level] = field(default_factory=list)
     """The levels, lowest first."""
+
+    def __repr__(self) -> str:
+        return f"ParseTree(num_graphs={self.height.size(0)}, levels={self.levels})"
+
+    def to(self, *args: Any, **kwargs: Any) -> "ParseTree":
+        """The trees with all their tensors on another device; arguments as of :meth:`torch.Tensor.to`. A
+        dtype is that of the features, masks and edge attributes: numbers of nodes stay integers."""
+        return self._map(
+            lambda t: t.to(*args, **kwargs) if t.is_floating_point() else _moved(t, args, kwargs)
+        )
+
+    def cpu(self) -> "ParseTree":
+        """The trees in the memory of the host."""
+        return self._map(Tensor.cpu)
+
+    def detach(self) -> "ParseTree":
+        """The trees without what backward would need: keep this one, if any, from one step to the next."""
+        return self._map(Tensor.detach)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "ParseTree":
+        def mapped(level: Level) -> Level:
+            tensors = {f.name: getattr(level, f.name) for f in fields(Level)}
+            return replace(level, **{name: function(t) for name, t in tensors.items() if t is not None})
+
+        return ParseTree(function(self.height), [mapped(level) for level in self.levels])
 
     def decode(self, x: Tensor, decoder: Callable[[Tensor, Level], Tensor]) -> Tensor:
         """Goes down the trees, from the features of their roots to features of every node.
@@ -68,6 +99,12 @@ class ParseTree:
             decoded = decoder(z, level)
             above = level
         return x if above is None else _replaced(x, above.index, decoded)
+
+
+def _moved(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """``tensor.to`` without the dtype."""
+    device, _, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
+    return tensor.to(device=device, non_blocking=non_blocking)
 
 
 def _replaced(x: Tensor, index: Tensor | None, rows: Tensor) -> Tensor:

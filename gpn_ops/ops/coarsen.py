@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..checks import (
+    INTEGERS,
     check_batch,
     check_batch_values,
     check_cluster,
@@ -45,7 +46,8 @@ def coarsen(
         cluster (torch.Tensor): The cluster of each node, int64 :math:`[n]`: every id from 0 to the largest
             occurs.
         edge_attr (torch.Tensor, optional): Weights or attributes of the edges, :math:`[m, \ldots]`: float32,
-            float64, float16 or bfloat16. (default: :obj:`None`)
+            float64, float16 or bfloat16; with the reduction :obj:`"max"`, integers too.
+            (default: :obj:`None`)
         reduce (str, optional): How the attributes of the edges that become one are joined: :obj:`"sum"`,
             :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
         self_loops (bool, optional): If :obj:`True`, the edges inside a cluster are kept as its self-loop;
@@ -79,10 +81,19 @@ def coarsen(
         return Coarse(edges, None, representative)
     # Checked before the work, and under the name that the caller knows.
     check_coarsen(edge_index, cluster, batch)
-    check_edge_attr(edge_attr, edge_index)
     check_reduction(reduce)
+    check_edge_attr(edge_attr, edge_index, reduce)
     edges, slot, representative = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, True, batch)
-    return Coarse(edges, _reduce(edge_attr, slot, edges.size(1), reduce), representative)
+    join = _largest if edge_attr.dtype in INTEGERS else _reduce
+    return Coarse(edges, join(edge_attr, slot, edges.size(1), reduce), representative)
+
+
+def _largest(attr: Tensor, slot: Tensor, size: int, _: str) -> Tensor:
+    """The maximum of integers: no rounding and no gradient, so torch's own is as good as a kernel."""
+    slot = torch.where(slot < 0, size, slot)  # Edges in no slot meet in one row more, without a wait.
+    slot = slot.view(-1, *[1] * (attr.dim() - 1)).expand_as(attr)
+    out = attr.new_zeros(size + 1, *attr.shape[1:])
+    return out.scatter_reduce(0, slot, attr, "amax", include_self=False)[:size]
 
 
 def check_coarsen(edge_index: Tensor, cluster: Tensor, batch: Tensor | None = None) -> None:
