@@ -1,4 +1,5 @@
-"""Edge attributes: convolutions use them, and pooling reduces them to attributes of the coarse edges.
+"""Edge attributes: convolutions use them, pooling scores edges by them and reduces them to attributes of the
+coarse edges.
 
 The graphs are rings whose edges carry two numbers. In class 1, eight successive edges have a high first
 number; in class 0, eight edges anywhere do. All nodes look alike, so a model has to read the edges, and
@@ -27,7 +28,7 @@ class Net(torch.nn.Module):
             for _ in range(4)
         )
         # "mean": attributes that are no weights should not grow with the number of edges that become one.
-        self.pool = ParsePooling(hidden, edge_reduce="mean", recompute=False)
+        self.pool = ParsePooling(hidden, edge_reduce="mean", edge_dim=edge_dim, recompute=False)
         self.norm = torch.nn.LayerNorm(hidden)
         self.head = Linear(hidden, num_classes)
 

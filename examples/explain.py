@@ -1,8 +1,8 @@
 """GNNExplainer on a pooled model: which nodes does the answer depend on?
 
-A mask over the nodes passes through pooling like any feature. A mask over the edges does not: the coarse
-graph has edges of its own, and PyG puts one and the same mask on every convolution. So `edge_mask_type`
-is None here.
+A mask over the nodes passes through pooling like any feature. A mask over the edges fits the convolutions
+before the first pooling only: the coarse graph has edges of its own. PyG puts the mask on every convolution
+but those that say `explain = False`.
 
 The motifs decide the class, and the made graphs know which nodes belong to one. The figure at the end
 says how often such a node gets a higher score than another node of its graph.
@@ -61,12 +61,13 @@ def main(argv: list[str] | None = None) -> float:
             cross_entropy(model(data.x, data.edge_index, data.batch), data.y).backward()
             optimizer.step()
 
+    model.conv2.explain = False  # It runs on the coarse graph.
     explainer = Explainer(
         model.eval(),
         GNNExplainer(epochs=100, lr=0.05),
         explanation_type="model",
         node_mask_type="object",
-        edge_mask_type=None,
+        edge_mask_type="object",
         model_config={"mode": "multiclass_classification", "task_level": "graph", "return_type": "raw"},
     )
     found = []

@@ -167,7 +167,10 @@ class Config:
         if ":" in self.dataset:
             import_path(self.dataset)
         elif not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.dataset, re.ASCII):
-            raise ValueError(f"dataset: expected a name or an import path, got {self.dataset!r}")
+            raise ValueError(
+                f"dataset: expected one of {', '.join(presets())}, another TUDataset's name, a YAML file, or "
+                f"an import path such as package.module:Class(root), got {self.dataset!r}"
+            )
         for key in CHOICES:
             check_choice(key, getattr(self, key))
         for key, (lowest, highest) in LIMITS.items():
@@ -235,7 +238,8 @@ def load(name: str, overrides: list[str] | None = None, trust: bool = False, **v
     """The settings for a data set.
 
     Args:
-        name: A preset's name, the path of a YAML file, or the import path of a PyG data set.
+        name: A preset's name, the path of a YAML file, the import path of a PyG data set, or the name of any
+            other TUDataset, which gets the default settings.
         overrides: Settings as ``key=value``.
         trust: Whether a YAML file may name an import path, which is code that will run.
         values: Settings as they are.
@@ -250,13 +254,8 @@ def load(name: str, overrides: list[str] | None = None, trust: bool = False, **v
     elif name.endswith((".yaml", ".yml")):
         settings = _read(Path(name))
         from_file = True
-    elif ":" in name:
-        settings = {"dataset": name}
     else:
-        raise ValueError(
-            f"dataset: expected one of {', '.join(presets())}, a YAML file, or an import path "
-            f"such as package.module:Class(root), got {name!r}"
-        )
+        settings = {"dataset": name}
     by_hand: dict[str, Any] = {}
     for override in overrides or []:
         key, separator, text = override.partition("=")

@@ -19,8 +19,9 @@ from torch_geometric.data import Data, Dataset
 from torch_geometric.utils import degree, is_undirected, to_undirected
 
 from . import files
-from .config import Config, import_path
+from .config import Config, import_path, presets
 
+# Those of the paper, and one for tests; any other name is taken for one of these too.
 TU = ("PROTEINS", "DD", "NCI1", "NCI109", "FRANKENSTEIN", "MUTAG")
 PLANETOID = ("Cora", "CiteSeer", "PubMed")
 MOLECULES = ("HIV", "Tox21")
@@ -230,9 +231,6 @@ def _known(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
     def made(folder: Path, make: Callable[[], Any], *aliases: str) -> tuple[Any, list[Split]]:
         return _prepared(name, folder, root, cache, make, aliases), []
 
-    if name in TU:
-        tu = str(cache / "TUDataset")
-        return made(Path("TUDataset", name), lambda: datasets.TUDataset(tu, name, use_node_attr=True))
     if name in PLANETOID:
         planetoid = str(cache / "Planetoid")
         folder = Path("Planetoid", name, "geom-gcn")
@@ -244,9 +242,15 @@ def _known(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
         return made(folder, lambda: datasets.MoleculeNet(str(cache / "MoleculeNet"), name), name)
     if name.startswith("ogbg-"):
         return _ogb(name, root, cache)
-    raise ValueError(
-        f"dataset: expected a known name or an import path package.module:Class(...), got {name!r}"
-    )
+    tu = str(cache / "TUDataset")
+    try:
+        return made(Path("TUDataset", name), lambda: datasets.TUDataset(tu, name, use_node_attr=True))
+    except FileNotFoundError as error:
+        if name in TU:
+            raise
+        raise FileNotFoundError(
+            f"{error} No preset has this name ({', '.join(presets())}), so it was taken for a TUDataset's."
+        ) from error
 
 
 def _ogb(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:

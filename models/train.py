@@ -2,10 +2,12 @@
 
     python -m models.train PROTEINS
     python -m models.train PROTEINS --model edgepool --folds 0-9 --seeds 0-19 --jobs 2
+    python -m models.train ENZYMES
     python -m models.train Cora --set hidden=64 --set patience=200
     python -m models.train "my.package:MyDataset('data/mine')" --set task=graph
 
-The settings are those of the preset models/presets/<dataset>.yaml; --set changes any of them, and
+The settings are those of the preset models/presets/<dataset>.yaml, and the defaults for any other TUDataset;
+--set changes any of them, and
 --show-settings prints them all. Graph tasks without splits of their own run 10-fold cross-validation: fold i
 tests, fold i-1 validates, the rest trains, the folds being drawn by the seed. Node tasks run the ten splits
 that come with the data. The figure of a run is the test result at the epoch of the lowest validation loss.
@@ -62,7 +64,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"Presets: {', '.join(configs.presets())}.",
     )
     manual.add_argument(
-        "dataset", help="a preset's name, a YAML file of settings, or the import path of a PyG data set"
+        "dataset",
+        help="the name of a preset or of another TUDataset, a YAML file of settings, or an import path",
     )
     manual.add_argument(
         "--model", choices=configs.NAMES, default=None, help="gpn (default), or a baseline (graph tasks)"

@@ -21,7 +21,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import is_undirected
 
 from models import config as configs
-from models import data
+from models import data, train
 
 CPU = torch.device("cpu")
 SHARED = synthetic.ROOT.parent / "shared" / "data"
@@ -336,11 +336,18 @@ def test_only_classes_of_data_sets_are_called(tmp_path, monkeypatch, path):
     assert not (tmp_path / "made").exists()
 
 
-def test_unknown_names(tmp_path):
-    with pytest.raises(ValueError, match=r"dataset: expected one of CiteSeer, Cora, .*got 'Nothing'"):
-        configs.load("Nothing")
-    with pytest.raises(ValueError, match=r"dataset: expected a known name or an import path.*'Nothing'"):
-        data.load(configs.Config("Nothing"), tmp_path)
+def test_names_without_a_preset_are_those_of_tu_sets(tmp_path, no_network):
+    with pytest.raises(
+        ValueError, match=r"dataset: expected one of CiteSeer, Cora, .*TUDataset.*got 'no/thing'"
+    ):
+        configs.load("no/thing")
+    with pytest.raises(FileNotFoundError, match=r"Nothing: no raw files.*No preset has this name \(CiteSeer"):
+        data.load(configs.load("Nothing"), tmp_path)
+    write_tu(tmp_path, "MINE")
+    folders = [f"--{name}={tmp_path}" for name in ("data-root", "data-cache", "output")]
+    assert train.main(["MINE", *folders, "--folds", "0", "--set", "max_epochs=1", "--quiet"]) == 0
+    (runs,) = (tmp_path / "MINE").rglob("runs.jsonl")
+    assert json.loads(runs.read_text())["dataset"] == "MINE"
 
 
 class Counting(synthetic.Rings):

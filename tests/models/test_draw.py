@@ -212,7 +212,7 @@ def test_command_with_bad_input(tmp_path, small, weights, capsys):
     for command, complaint in (
         (["heights", str(tmp_path / "missing")], "there is no folder"),
         (["heights", str(tmp_path)], "no runs in"),
-        (["tree", "nothing"], "expected one of"),
+        (["tree", "no thing"], "expected one of"),
         (["tree", DATASET, "--graph", "12"], "from 0 to 11"),
         (["tree", DATASET, "--weights", str(tmp_path / "missing.pt")], "there is no file"),
         (["tree", DATASET, "--weights", str(broken)], "expected a file saved by models.train"),

@@ -1047,7 +1047,7 @@ def test_interrupted_jobs_end(tmp_path):
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
-        (["Nothing"], 2, "dataset: expected one of CiteSeer, "),
+        (["no thing"], 2, "dataset: expected one of CiteSeer, "),
         (["none.yaml"], 2, "dataset: there is no file none.yaml"),
         ([RINGS, "--set", "hiden=3"], 2, "settings: expected one of dataset, task, "),
         ([RINGS, "--set", "hidden=many"], 2, "hidden: expected int, got 'many'"),
