@@ -2,8 +2,9 @@
 
 Pooling needs both directions of an edge: where one is stored, only its first node can choose it.
 `RandomNodeLoader` and `ClusterLoader` give induced subgraphs, which have both. `NeighborLoader` samples
-edges towards its seeds only, unless `subgraph_type="bidirectional"`. The last two need pyg-lib or torch-
-sparse.
+edges towards its seeds only, unless `subgraph_type="bidirectional"`.
+
+`ClusterLoader` needs METIS, which pyg-lib has, and `NeighborLoader` pyg-lib or torch-sparse.
 """
 
 import argparse

@@ -101,7 +101,16 @@ def test_lean_networks_are_trained_at_every_level(name):
 def test_option_table_is_complete_and_right_about_defaults():
     documented = re.findall(r"^\| `(\w+)` \(([^)]*)\) \|", GUIDE, re.MULTILINE)
     parameters = inspect.signature(ParsePooling).parameters.values()
-    words = {"on": True, "off": False, '`"deepsets"`': "deepsets", '`"sum"`': "sum", "0": 0, "1": 1, "2": 2}
+    words = {
+        "on": True,
+        "off": False,
+        '`"deepsets"`': "deepsets",
+        '`"sum"`': "sum",
+        "0": 0,
+        "1": 1,
+        "2": 2,
+        "none": None,
+    }
     assert [(name, words[default]) for name, default in documented] == [
         (parameter.name, parameter.default) for parameter in parameters if parameter.name != "in_channels"
     ]
