@@ -6,6 +6,9 @@
 ``heights`` draws how many levels the trees have in every epoch, a panel for each data set, from what
 models.train has written, be it finished or not. Runs with changed settings are left out.
 
+``pack`` makes results small enough to keep: of the epochs of finished runs, it puts what ``heights`` needs
+into one file a set, epochs.jsonl, and removes the logs.
+
 ``tree`` draws one graph and its tree. The weights are a file that models.train saves with --keep-model;
 without one, the model is as it is before training.
 """
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING
 from . import config as configs
 from . import data, files
 from .common import attempt
-from .pictures import draw_heights, draw_prediction, find_logs, read_weights
+from .pictures import draw_heights, draw_prediction, find_logs, pack, read_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +38,8 @@ def parser() -> argparse.ArgumentParser:
     heights = pictures.add_parser("heights", help="pooling levels during training")
     heights.add_argument("folder", type=Path, help="the folder that models.train wrote to (its --output)")
     heights.add_argument("--output", type=Path, default=Path("results/heights.png"), help="%(default)s")
+    packed = pictures.add_parser("pack", help="one small file of epochs for every set of runs")
+    packed.add_argument("folder", type=Path, help="as for heights")
     tree = pictures.add_parser("tree", help="the pooling tree of one graph")
     tree.add_argument("dataset", help="as for models.train")
     tree.add_argument("--graph", type=int, default=0, help="number of the graph (default: 0)")
@@ -52,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _draw(options: argparse.Namespace) -> int:
+    if options.picture == "pack":
+        print(f"packed the epochs of {pack(_existing(options.folder))} runs")
+        return 0
     figure = _heights(options) if options.picture == "heights" else _tree(options)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with files.named(options.output):
@@ -60,10 +68,14 @@ def _draw(options: argparse.Namespace) -> int:
     return 0
 
 
+def _existing(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}")
+    return folder
+
+
 def _heights(options: argparse.Namespace) -> "Figure":
-    if not options.folder.is_dir():
-        raise ValueError(f"there is no folder {options.folder}")
-    logs = find_logs(options.folder)
+    logs = find_logs(_existing(options.folder))
     if not logs:
         raise ValueError(
             f"no runs in {options.folder}: expected <data set>/gpn/epochs/*.jsonl in it, as "

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE, STAR = BLUE, RED
+# The logs of a folder in one file, a line for every run; of an epoch, what pictures need.
+PACKED = "epochs.jsonl"
+PACKED_KEYS = ("epoch", "height", "height_std", "val_loss")
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -49,7 +52,7 @@ def read_heights(logs: list[Path]) -> Heights:
     Raises:
         ValueError: if there are no heights in the logs.
     """
-    runs = [run for run in map(_read_log, logs) if run]
+    runs = [run for path in logs for run in _read_logs(path) if run]
     if not runs:
         raise ValueError(f"expected epochs with heights, found none in {len(logs)} logs")
     epochs, mean, deviation = [], [], []
@@ -74,6 +77,46 @@ def read_heights(logs: list[Path]) -> Heights:
     )
 
 
+def _read_logs(path: Path) -> list[list[dict[str, Any]]]:
+    """The runs of a file, each the epochs that have heights."""
+    if path.name != PACKED:
+        return [_read_log(path)]
+    runs = jsonl.read(path, {"seed": int, "fold": int, **dict.fromkeys(PACKED_KEYS, list)})
+    last = {(run["seed"], run["fold"]): run for run in runs}
+    return [
+        [
+            {key: value for key, value in zip(PACKED_KEYS, row, strict=True) if value is not None}
+            for row in zip(*(run[key] for key in PACKED_KEYS), strict=True)
+        ]
+        for (seed, fold), run in last.items()
+        if not _log(path.parent, seed, fold).exists()  # The run was made again.
+    ]
+
+
+def _log(folder: Path, seed: int, fold: int) -> Path:
+    return folder / "epochs" / f"seed{seed}-fold{fold}.jsonl"
+
+
+def pack(folder: Path) -> int:
+    """Puts the logs of finished runs into one small file beside their runs.jsonl, and removes them; how many.
+    What :func:`draw_heights` draws stays the same."""
+    packed = 0
+    for epochs in sorted(folder.rglob("epochs")):
+        for run in jsonl.read(epochs.parent / "runs.jsonl", {"seed": int, "fold": int}):
+            path = _log(epochs.parent, run["seed"], run["fold"])
+            if not path.exists():
+                continue
+            records = _read_log(path)
+            columns = {key: [record.get(key) for record in records] for key in PACKED_KEYS}
+            if records:  # Baselines have no heights.
+                jsonl.append(epochs.parent / PACKED, {"seed": run["seed"], "fold": run["fold"], **columns})
+            path.unlink()
+            packed += 1
+        if not any(epochs.iterdir()):
+            epochs.rmdir()
+    return packed
+
+
 def _read_log(path: Path) -> list[dict[str, Any]]:
     """The epochs of a run that have heights."""
     records = jsonl.read(path, {"epoch": int}, what="epoch")
@@ -87,12 +130,14 @@ def find_logs(folder: Path) -> dict[str, list[Path]]:
     """The logs of GPN's runs below a folder, by data set, and by the digest of settings that are not the
     preset's."""
     found: dict[str, list[Path]] = {}
-    for epochs in sorted(folder.rglob("epochs")):
-        model, _, digest = epochs.parent.name.partition("-")
+    for runs in sorted({path.parent for path in (*folder.rglob("epochs"), *folder.rglob(PACKED))}):
+        model, _, digest = runs.name.partition("-")
         # A run that has only begun has no lines yet.
-        logs = [path for path in sorted(epochs.glob("*.jsonl")) if path.stat().st_size > 0]
+        logs = [path for path in sorted((runs / "epochs").glob("*.jsonl")) if path.stat().st_size > 0]
+        if (runs / PACKED).exists():
+            logs.append(runs / PACKED)
         if model == "gpn" and logs:
-            dataset = epochs.parent.parent.name
+            dataset = runs.parent.name
             found.setdefault(f"{dataset}, {digest}" if digest else dataset, []).extend(logs)
     return dict(sorted(found.items(), key=lambda item: (position(ORDER, item[0].partition(",")[0]), item[0])))
 

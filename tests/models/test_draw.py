@@ -102,6 +102,26 @@ def test_every_data_set_and_settings_have_a_panel(tmp_path):
     assert list(found) == list(expected)
 
 
+def test_packed_logs_give_the_same_heights(tmp_path, capsys):
+    runs = tmp_path / "Cora" / "gpn"
+    for fold in range(3):
+        log(runs / "epochs" / f"seed1-fold{fold}.jsonl", [2.0, 4.0 + fold], [0.5, 0.0], [None, 0.3])
+    log(tmp_path / "Cora" / "gcn" / "epochs" / "seed0-fold0.jsonl", [1.0])
+    (runs / "runs.jsonl").write_text("".join(f'{{"seed": 1, "fold": {fold}}}\n' for fold in range(2)))
+    before = pictures.read_heights(pictures.find_logs(tmp_path)["Cora"])
+    assert draw.main(["pack", str(tmp_path)]) == 0
+    assert "packed the epochs of 2 runs" in capsys.readouterr().out
+    # The third is not finished, and the baseline has none that is.
+    assert [path.name for path in (runs / "epochs").iterdir()] == ["seed1-fold2.jsonl"]
+    assert pictures.read_heights(pictures.find_logs(tmp_path)["Cora"]) == before
+    # A run that is made again counts once, before and after it is packed once more.
+    log(runs / "epochs" / "seed1-fold0.jsonl", [2.0, 8.0], [0.5, 0.0], [None, 0.3])
+    again = pictures.read_heights(pictures.find_logs(tmp_path)["Cora"])
+    assert (again.runs, again.mean) == (3, [2.0, 19 / 3])
+    pictures.pack(tmp_path)
+    assert pictures.read_heights(pictures.find_logs(tmp_path)["Cora"]).mean == pytest.approx(again.mean)
+
+
 def test_drawn_heights(tmp_path):
     logs = {
         name: [log(tmp_path / name, [1.0 + k, 3.0 + k], [0.5, 0.5], [0.9, 0.2])]
