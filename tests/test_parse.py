@@ -430,11 +430,10 @@ def test_tensors_on_different_devices():
 
 
 def sample_inputs(device):
-    for name in ("no_nodes", "two_triangles_bridged", "self_loop_beats_edge"):
-        if name in graphs.NAMED_GRAPHS:
-            edge_index, scores, num_nodes = on(device, graphs.NAMED_GRAPHS[name])
-            yield edge_index, scores, num_nodes
-            yield edge_index.int(), scores.double().requires_grad_(), None
+    for name in ("empty", "two_triangles_bridged", "self_loop_wins"):
+        edge_index, scores, num_nodes = on(device, graphs.NAMED_GRAPHS[name])
+        yield edge_index, scores, num_nodes
+        yield edge_index.int(), scores.double().requires_grad_(), None
     yield on(
         device, graphs.Graph(torch.tensor([[2, 0, 2], [0, 1, 2]]).t().contiguous().t(), torch.ones(3), 4)
     )

@@ -9,7 +9,7 @@ from synthetic import ROOT
 
 from models import config as configs
 
-PAPER = ROOT.parent / "shared" / "paper" / "SETTINGS.md"
+PAPER = ROOT / "tests" / "models" / "paper_settings.md"
 
 
 @pytest.mark.parametrize("name", configs.presets())
@@ -27,7 +27,6 @@ def paper():
     return {name: {row[0]: row[k] for row in rows[2:]} for k, name in enumerate(names, 1)}
 
 
-@pytest.mark.skipif(not PAPER.exists(), reason="the paper's settings are not here")
 def test_presets_are_the_papers():
     table = paper()
     assert len(table) == 10
