@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import common
-import report
 import torch
+from pages import sections
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 def benchmarks(quick: bool) -> list[str]:
     """Those whose results the report shows."""
-    names = [section.command for section in report.SECTIONS if not section.command.startswith("epoch.py")]
+    names = [section.command for section in sections.SECTIONS if not section.command.startswith("epoch.py")]
     names = [name.replace(" --instructions", "") for name in names]  # a count of the CPU's
     without_file = [name for name in names if "--hubs" not in name or common.hub_file()]
     return [f"{name} --quick" if quick else name for name in without_file]
@@ -159,11 +159,11 @@ def page(output: Path, lines: list[str], records: dict[str, Any], device: str) -
             log = (output / "logs" / f"{name}.log").read_text(errors="replace").splitlines()[-40:]
             command = " ".join(record["command"])
             parts += [f"## {name} failed", f"`{command}`", "\n".join(["```", *log, "```"])]
-    for section in report.SECTIONS:
+    for section in sections.SECTIONS:
         path = output / "results" / f"{section.stem}_{device}.json"
         if path.exists():
             content = json.loads(path.read_text())
-            parts += [f"## {section.title}", report.machine_line(content), section.module.report(content)]
+            parts += [f"## {section.title}", sections.machine_line(content), section.module.report(content)]
             plots = sorted(path.parent.glob(f"{path.stem}*.svg"))
             parts += [f"![{plot.stem}](results/{plot.name})" for plot in plots]
     trained = sorted((output / "models").rglob("runs.jsonl"))
