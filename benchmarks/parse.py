@@ -11,7 +11,8 @@ Sparse graphs have 2n undirected edges, the dense one n^2/10; both directions ar
 
   components, and scipy's beside it, are those of all edges and not of the dominant ones alone
 
-With --busy N the same while N other processes are busy. With --hubs instead a real graph whose largest hub has 88,858 neighbours, beside a random one as large.
+With --busy N the same while N other processes are busy.
+With --hubs instead a real graph whose largest hub has 88,858 neighbours, beside a random one as large.
 
 All are checked against each other before anything is timed. `--instructions` also counts instructions per
 edge of the CPU kernels with callgrind (needs valgrind and cmake): no load on the machine disturbs that.

@@ -14,7 +14,8 @@ NOTES = """\
   operations a node, which keep the processor from overlapping other accesses.
 - Small graphs are bound by the call: about 20 microseconds through torch's dispatcher."""
 
-BUSY = """Work is cut into several pieces a thread, and whoever is free takes the next. What is left to wait for is the
+BUSY = """\
+Work is cut into several pieces a thread, and whoever is free takes the next. What is left to wait for is the
 end of each of the six steps: a thread that the other process has pushed aside must have its turn again
 before a step can end, and schedulers give turns of some milliseconds."""
 
