@@ -173,8 +173,8 @@ RULES: dict[str, Rule] = {
     **rules("native_dropout_backward", 1, "cuda/Dropout.cu"),
     **rules(
         "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid "
-        "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or "
-        "bitwise_not logical_not logical_and where maximum minimum sigmoid_backward tanh_backward "
+        "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_and_ "
+        "bitwise_or bitwise_not logical_not logical_and where maximum minimum sigmoid_backward tanh_backward "
         "leaky_relu_backward threshold_backward addcmul addcmul_ addcdiv abs sign floor_divide remainder "
         "masked_fill_",
         1,
