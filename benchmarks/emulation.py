@@ -227,6 +227,10 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
         "_dominant": lambda: ops._dominant(edge_index, scores, num_nodes, "wide"),
         "components": lambda: ops.components(edge_index, num_nodes),
         "coarsen": lambda: ops.coarsen(edge_index, cluster),
+        "coarsen_padded": lambda: ops.coarsen_padded(
+            edge_index, cluster, num_nodes, edge_index.size(1), False, True
+        ),
+        "undirected_padded": lambda: ops.undirected_padded(edge_index, num_nodes, edge_index.size(1)),
         "mask": lambda: ops.mask(edge_index, scores, cluster, num_clusters),
         "mask_backward": lambda: ops.mask_backward(rows[:, 0].contiguous(), edge_index, cluster),
         "reduce": lambda: ops.reduce(x, cluster, num_clusters, "sum"),

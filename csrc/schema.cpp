@@ -13,6 +13,15 @@ STABLE_TORCH_LIBRARY(gpn, m) {
       "coarsen(Tensor edge_index, Tensor cluster, bool self_loops=False, bool with_slot=False, Tensor? "
       "batch=None) -> (Tensor edges, Tensor slot, Tensor representative)");
   m.def("undirected(Tensor edge_index, SymInt num_nodes) -> (Tensor pairs, Tensor slot)");
+  // Into results of given sizes, padded with -1, without a wait for the device. count: how many clusters
+  // and edges there are. Where they are more than there is room for, all else is -1.
+  m.def(
+      "coarsen_padded(Tensor edge_index, Tensor cluster, SymInt num_clusters, SymInt num_edges, bool "
+      "self_loops=False, bool with_slot=False, Tensor? batch=None) -> (Tensor edges, Tensor slot, Tensor "
+      "representative, Tensor count)");
+  m.def(
+      "undirected_padded(Tensor edge_index, SymInt num_nodes, SymInt num_pairs) -> (Tensor pairs, Tensor "
+      "slot, Tensor count)");
 
   m.def(
       "mask(Tensor edge_index, Tensor scores, Tensor cluster, SymInt num_clusters) -> (Tensor mask, Tensor "

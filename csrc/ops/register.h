@@ -22,7 +22,9 @@
   m.impl("_dominant", GPN_BOX(Device, dominant_form));                 \
   m.impl("components", GPN_BOX(Device, components));                   \
   m.impl("coarsen", GPN_BOX(Device, coarsen));                         \
+  m.impl("coarsen_padded", GPN_BOX(Device, coarsen_padded));           \
   m.impl("undirected", GPN_BOX(Device, undirected));                   \
+  m.impl("undirected_padded", GPN_BOX(Device, undirected_padded));     \
   m.impl("mask", GPN_BOX(Device, mask));                               \
   m.impl("mask_backward", GPN_BOX(Device, mask_backward));             \
   m.impl("reduce", GPN_BOX(Device, reduce));                           \

@@ -1,6 +1,6 @@
 """The operators, one a file: its function, its plain-PyTorch form, its fake kernel and its gradient."""
 
-from .coarsen import Coarse, coarsen
+from .coarsen import Coarse, PaddedCoarse, coarsen
 from .components import components
 from .dominant import dominant
 from .dropout import dropout, dropout_
@@ -17,6 +17,7 @@ from .undirected import Undirected, undirected
 __all__ = [
     "Coarse",
     "Mask",
+    "PaddedCoarse",
     "Undirected",
     "accumulate_",
     "cluster_sizes",
