@@ -22,6 +22,13 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def(
       "undirected_padded(Tensor edge_index, SymInt num_nodes, SymInt num_pairs) -> (Tensor pairs, Tensor "
       "slot, Tensor count)");
+  // Of sorted edges that have their reverses, without a sort.
+  m.def("sorted_pairs(Tensor edge_index, SymInt num_nodes, SymInt num_pairs) -> (Tensor pairs, Tensor slot)");
+  // What a level of pooling asks, in one tensor: the sizes of core/progress.h, then of every graph whether it
+  // shrinks, then whether it goes on. `coarse`, `representative`, `count`: what coarsen_padded gives.
+  m.def(
+      "progress(Tensor edge_index, Tensor batch, SymInt num_graphs, Tensor? cluster=None, Tensor? "
+      "coarse=None, Tensor? representative=None, Tensor? count=None) -> Tensor");
 
   m.def(
       "mask(Tensor edge_index, Tensor scores, Tensor cluster, SymInt num_clusters) -> (Tensor mask, Tensor "

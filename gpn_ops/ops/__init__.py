@@ -10,14 +10,18 @@ from .mask import Mask, mask
 from .pair_dot import pair_dot
 from .pair_product import pair_product, pair_product_backward_
 from .parse import parse
+from .progress import Progress, Sizes, progress
 from .reduce import accumulate_, cluster_sizes, reduce
 from .residual import residual, residual_sum
+from .sorted_pairs import sorted_pairs
 from .undirected import Undirected, undirected
 
 __all__ = [
     "Coarse",
     "Mask",
     "PaddedCoarse",
+    "Progress",
+    "Sizes",
     "Undirected",
     "accumulate_",
     "cluster_sizes",
@@ -33,8 +37,10 @@ __all__ = [
     "pair_product",
     "pair_product_backward_",
     "parse",
+    "progress",
     "reduce",
     "residual",
     "residual_sum",
+    "sorted_pairs",
     "undirected",
 ]
