@@ -11,12 +11,16 @@ Sparse graphs have 2n undirected edges, the dense one n^2/10; both directions ar
 
   components, and scipy's beside it, are those of all edges and not of the dominant ones alone
 
+With --busy N the same while N other processes are busy.
 With --hubs instead a real graph whose largest hub has 88,858 neighbours, beside a random one as large.
 
 All are checked against each other before anything is timed. `--instructions` also counts instructions per
 edge of the CPU kernels with callgrind (needs valgrind and cmake): no load on the machine disturbs that.
 """
 
+import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,19 +39,37 @@ def graphs(sizes: list[int]) -> Iterator[tuple[str, Tensor, Tensor, int]]:
     yield "dense", *common.random_graph(3000, 900_000), 3000
 
 
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """That many processes compete for the processors."""
+    loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for load in loads:
+            load.kill()
+            load.wait()
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--largest", type=int, default=10_000_000, help="most nodes of a sparse graph")
     parser.add_argument("--instructions", action="store_true", help="count instructions per edge as well")
     common.add_hubs(parser)
+    parser.add_argument(
+        "--busy", type=int, default=0, metavar="N", help="keep N other processes busy meanwhile"
+    )
     options = parser.parse_args()
     device = common.prepare(options)
     largest = min(options.largest, 100_000) if options.quick else options.largest
     sizes = [10**power for power in range(3, 8) if 10**power <= largest]
     results = []
-    for kind, edge_index, scores, num_nodes in common.hubs_and_random() if options.hubs else graphs(sizes):
-        results.append({"kind": kind, **Case(edge_index, scores, num_nodes, device).measure()})
-    content: dict[str, Any] = {"results": results}
+    with busy(options.busy):
+        for kind, edge_index, scores, num_nodes in (
+            common.hubs_and_random() if options.hubs else graphs(sizes)
+        ):
+            results.append({"kind": kind, **Case(edge_index, scores, num_nodes, device).measure()})
+    content: dict[str, Any] = {"results": results, "busy": options.busy}
     if options.instructions:
         content["instructions_per_edge"] = {
             size: count_instructions("parse", size) / (4 * size)
@@ -55,7 +77,7 @@ def main() -> None:
         }
     print(report(content))
 
-    stem = "parse_hubs" if options.hubs else "parse"
+    stem = "parse_hubs" if options.hubs else "parse_busy" if options.busy else "parse"
     path = options.output / f"{stem}_{device.type}.json"
     common.save_plots(path, plots(common.save(path, device, **content)))
 

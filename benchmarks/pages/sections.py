@@ -27,6 +27,7 @@ SECTIONS = [
     Section("coarsen", "Coarsening", "coarsen.py", coarsen, coarsen.NOTES),
     Section("layer", "The layer beside its own matrix products", "layer.py", layer, layer.NOTES),
     Section("parse_hubs", "Parsing a real graph with hubs", "parse.py --hubs", parse, ""),
+    Section("parse_busy", "Parsing beside a busy process", "parse.py --busy 1", parse, parse.BUSY),
     Section("coarsen_hubs", "Coarsening a real graph with hubs", "coarsen.py --hubs", coarsen, ""),
     Section("layer_hubs", "The layer on a real graph with hubs", "layer.py --hubs", layer, ""),
     Section("memory_forward", "Memory, forward", "memory.py", memory, memory.NOTES),
