@@ -75,6 +75,7 @@ class SelectParse(Select):
         batch: Tensor | None = None,
         *,
         drop_edge: float = 0.0,
+        undirected: ops.Undirected | None = None,
         record: bool = False,
     ) -> SelectOutput | Parsed:
         r"""Forward pass.
@@ -85,6 +86,8 @@ class SelectParse(Select):
             batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. (default: :obj:`None`)
             drop_edge (float, optional): The probability with which an undirected edge (an edge together with
                 its reverse) is left out, before anything is scored. (default: :obj:`0.0`)
+            undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for these edges, where
+                that is known already; of no use with competing self-loops. (default: :obj:`None`)
             record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with; it needs
                 no number of clusters, for which a GPU would have to be waited for. (default: :obj:`False`)
 
@@ -96,8 +99,8 @@ class SelectParse(Select):
         edge_index = checked_edges(edge_index)
         num_given = edge_index.size(1)
         if self.self_loops:
-            edge_index = _with_self_loops(edge_index, x.size(0))
-        pairs, slot = ops.undirected(edge_index, x.size(0))
+            edge_index, undirected = _with_self_loops(edge_index, x.size(0)), None
+        pairs, slot = ops.undirected(edge_index, x.size(0)) if undirected is None else undirected
 
         kept = None
         if drop_edge > 0:

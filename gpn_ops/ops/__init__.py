@@ -10,7 +10,7 @@ from .mask import Mask, mask
 from .pair_dot import pair_dot
 from .pair_product import pair_product, pair_product_backward_
 from .parse import parse
-from .progress import Progress, Sizes, progress
+from .progress import Progress, Sizes, coarsen_batch, progress
 from .reduce import accumulate_, cluster_sizes, reduce
 from .residual import residual, residual_sum
 from .sorted_pairs import sorted_pairs
@@ -26,6 +26,7 @@ __all__ = [
     "accumulate_",
     "cluster_sizes",
     "coarsen",
+    "coarsen_batch",
     "components",
     "dominant",
     "dropout",

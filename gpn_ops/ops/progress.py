@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_batch, check_cluster, check_count, check_dtype, check_metadata, check_shape
+from . import waits
+from .coarsen import Coarse, coarsen
 from .plain import plain_form
+from .reduce import reduce as _reduce
 
 
 class Sizes(NamedTuple):
@@ -70,6 +73,41 @@ def progress(
     out = torch.ops.gpn.progress(edge_index, batch, num_graphs, cluster, coarse, representative, count)
     num_sizes = len(Sizes._fields)
     return Progress(out[:num_sizes], out[num_sizes : num_sizes + num_graphs], out[num_sizes + num_graphs :])
+
+
+def coarsen_batch(
+    edge_index: Tensor,
+    cluster: Tensor,
+    edge_attr: Tensor | None,
+    reduce: str,
+    self_loops: bool,
+    batch: Tensor,
+    num_graphs: int,
+    all_edges: Tensor,
+) -> tuple[Coarse, Progress]:
+    """:func:`gpn_ops.coarsen`, and what became of the graphs of the batch: one wait for both on CUDA, after
+    which :obj:`sizes` is on the host.
+
+    Args:
+        all_edges: The edges that count as those of the graphs; ``edge_index`` may have fewer.
+    """
+    if waits.reads_are_free(edge_index.device):
+        coarse = coarsen(edge_index, cluster, edge_attr, reduce, self_loops, batch)
+        return coarse, progress(
+            all_edges, batch, num_graphs, cluster, coarse.edge_index, coarse.representative
+        )
+    room = (cluster.size(0), edge_index.size(1))
+    edges, slot, representative, count = torch.ops.gpn.coarsen_padded(
+        edge_index, cluster, *room, self_loops, edge_attr is not None, batch
+    )
+    found = progress(all_edges, batch, num_graphs, cluster, edges, representative, count)
+    found = found._replace(sizes=found.sizes.cpu())
+    *_, num_clusters, num_edges = found.sizes.tolist()
+    if edge_attr is not None:
+        edge_attr = _reduce(edge_attr, slot, num_edges, reduce)
+    # Not a view, which would hold the memory of all that there was room for.
+    coarse = Coarse(edges[:, :num_edges].contiguous(), edge_attr, representative[:num_clusters])
+    return coarse, found
 
 
 def check_progress(

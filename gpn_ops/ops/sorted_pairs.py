@@ -9,8 +9,8 @@ from .undirected import Undirected
 
 
 def sorted_pairs(edge_index: Tensor, num_nodes: int, num_pairs: int) -> Undirected:
-    r"""What :func:`gpn_ops.undirected` gives, without a sort and without a wait for the device, for edges such
-    as :func:`gpn_ops.coarsen` gives: sorted by row then column, each once, and each with its reverse.
+    r"""What :func:`gpn_ops.undirected` gives, without a sort and without a wait for the device, for edges
+    such as :func:`gpn_ops.coarsen` gives: sorted by row then column, each once, and each with its reverse.
 
     Args:
         edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`.

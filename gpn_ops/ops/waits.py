@@ -1,0 +1,8 @@
+"""Where the host has to wait for what it reads."""
+
+import torch
+
+
+def reads_are_free(device: torch.device) -> bool:
+    """Whether a size can be read where it is found; else all of a level are read together, once."""
+    return device.type == "cpu" or torch.compiler.is_compiling()
