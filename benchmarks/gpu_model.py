@@ -174,9 +174,9 @@ RULES: dict[str, Rule] = {
     **rules(
         "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid "
         "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or "
-        "bitwise_not logical_not logical_and where maximum minimum sigmoid_backward tanh_backward "
-        "leaky_relu_backward threshold_backward addcmul addcmul_ addcdiv abs sign floor_divide remainder "
-        "masked_fill_",
+        "bitwise_and_ bitwise_not logical_not logical_and where maximum minimum sigmoid_backward "
+        "tanh_backward leaky_relu_backward threshold_backward addcmul addcmul_ addcdiv abs sign "
+        "floor_divide remainder masked_fill_",
         1,
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),

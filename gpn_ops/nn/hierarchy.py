@@ -267,8 +267,8 @@ class _Graphs(NamedTuple):
         return self._replace(undirected=ops.sorted_pairs(self.edge_index, self.x.size(0), num_pairs))
 
     def split(self, wanted: Tensor, num_nodes: int, num_edges: int, left: "list[_Graphs]") -> "_Graphs":
-        """The wanted graphs, which have so many nodes and edges; the others are appended to ``left``, as nodes
-        without edges."""
+        """The wanted graphs, which have so many nodes and edges; the others are appended to ``left``, as
+        nodes without edges."""
         if num_nodes == self.x.size(0):
             return self
         none = self.edge_index[:, :0]
