@@ -137,9 +137,8 @@ class ParseHierarchy(torch.nn.Module):
                 is_sorted = len(tree.levels) > 0 and sizes.one_way_on == 0
                 num_pairs = (sizes.coarse_edges_on + sizes.loops_on) // 2 if is_sorted else None
                 graphs = graphs.with_pairs(num_pairs)
-            pooled = self._pool(graphs, batch_size)
-            _, shrinks, goes_on = pooled.progress
-            sizes = ops.Sizes(*pooled.progress.sizes.tolist())
+            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, batch_size)
+            sizes = ops.Sizes(*numbers.tolist())
             tree.height += shrinks
             if sizes.nodes < graphs.x.size(0):
                 pooled = _of_graphs(shrinks, sizes, pooled, graphs.batch)
@@ -154,7 +153,7 @@ class ParseHierarchy(torch.nn.Module):
             self.readout(roots, torch.cat([part.batch for part in left]), batch_size), tree
         )
 
-    def _pool(self, graphs: "_Graphs", num_graphs: int) -> Pooled:
+    def _pool(self, graphs: "_Graphs", num_graphs: int) -> tuple[Pooled, ops.Progress]:
         h = _apply("gnn", self.gnn, graphs)
         x = h if self.multiset_gnn is None else _apply("multiset_gnn", self.multiset_gnn, graphs)
         pooled: Pooled = self.pool(
@@ -167,7 +166,11 @@ class ParseHierarchy(torch.nn.Module):
             num_graphs=num_graphs,
             record=True,
         )
-        return pooled
+        if pooled.progress is None:
+            raise RuntimeError(
+                "pool: expected a layer that returns the progress of num_graphs graphs, got None"
+            )
+        return pooled, pooled.progress
 
     def __repr__(self) -> str:
         return (
@@ -230,7 +233,8 @@ def _first_look(
     num_nodes, num_sizes = batch.size(0), len(ops.Sizes._fields)
     bounds = torch.stack(batch.aminmax()) if num_nodes > 0 else batch.new_empty(0)
     if waits.reads_are_free(batch.device):
-        batch_size = number_of_graphs(*(bounds.tolist() or (0, -1)), batch_size)
+        lowest, highest = bounds.tolist() or (0, -1)
+        batch_size = number_of_graphs(lowest, highest, batch_size)
         check_values(edge_index, None, num_nodes)
         found = ops.progress(edge_index, batch, batch_size)
         return batch_size, found.goes_on, ops.Sizes(*found.sizes.tolist()), None
@@ -240,7 +244,8 @@ def _first_look(
     pairs, slot, count = torch.ops.gpn.undirected_padded(edge_index, num_nodes, edge_index.size(1))
     found = ops.progress(edge_index, batch, assumed)
     numbers = torch.cat([found.sizes, count, bounds]).tolist()
-    batch_size = number_of_graphs(*(numbers[num_sizes + 2 :] or (0, -1)), batch_size)
+    lowest, highest = numbers[num_sizes + 2 :] or (0, -1)
+    batch_size = number_of_graphs(lowest, highest, batch_size)
     undirected = ops.Undirected(pairs[:, : numbers[num_sizes + 1]].contiguous(), slot)
     if batch_size > assumed:
         found = ops.progress(edge_index, batch, batch_size)
