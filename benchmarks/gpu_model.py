@@ -176,7 +176,7 @@ RULES: dict[str, Rule] = {
         "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or "
         "bitwise_and_ bitwise_not logical_not logical_and where maximum minimum sigmoid_backward "
         "tanh_backward leaky_relu_backward threshold_backward addcmul addcmul_ addcdiv abs sign "
-        "floor_divide remainder masked_fill_",
+        "floor_divide remainder masked_fill_ __rshift__ bitwise_xor __xor__",
         1,
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),
