@@ -173,10 +173,10 @@ RULES: dict[str, Rule] = {
     **rules("native_dropout_backward", 1, "cuda/Dropout.cu"),
     **rules(
         "add add_ sub sub_ rsub mul mul_ div div_ neg exp log sqrt rsqrt pow pow_ reciprocal tanh sigmoid "
-        "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_or "
-        "bitwise_and_ bitwise_not logical_not logical_and where maximum minimum sigmoid_backward "
-        "tanh_backward leaky_relu_backward threshold_backward addcmul addcmul_ addcdiv abs sign "
-        "floor_divide remainder masked_fill_ __rshift__ bitwise_xor __xor__",
+        "relu relu_ leaky_relu clamp clamp_min clamp_ ceil eq ne lt le gt ge bitwise_and bitwise_and_ "
+        "bitwise_or bitwise_not logical_not logical_and where maximum minimum sigmoid_backward tanh_backward "
+        "leaky_relu_backward threshold_backward addcmul addcmul_ addcdiv abs sign floor_divide remainder "
+        "masked_fill_",
         1,
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),
@@ -518,7 +518,7 @@ def as_on_cuda(tally: Tally) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for owner, name, function in (
             (tiles, "tile_rows", tile_rows),
-            (waits, "reads_are_free", lambda device: False),
+            (waits, "is_host", lambda device: False),
             (torch.nn.functional, "dropout", dropout),
             (Tensor, "tolist", tolist),
             (Tensor, "cpu", cpu),
