@@ -211,6 +211,10 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
     scores = pair_scores[slot]
     cluster = gpn_ops.parse(edge_index, scores, num_nodes)
     num_clusters = int(cluster.max()) + 1 if num_nodes else 0
+    batch = torch.arange(workload.graphs).repeat_interleave(workload.nodes)
+    coarse, _, representative, count = ops.coarsen_padded(
+        edge_index, cluster, num_nodes, edge_index.size(1), False, False
+    )
     rows = torch.randn(num_clusters, workload.channels).to(dtype)
     products = torch.randn(pairs.size(1), workload.channels).to(dtype)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
@@ -227,6 +231,14 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
         "_dominant": lambda: ops._dominant(edge_index, scores, num_nodes, "wide"),
         "components": lambda: ops.components(edge_index, num_nodes),
         "coarsen": lambda: ops.coarsen(edge_index, cluster),
+        "coarsen_padded": lambda: ops.coarsen_padded(
+            edge_index, cluster, num_nodes, edge_index.size(1), False, True
+        ),
+        "progress": lambda: ops.progress(
+            edge_index, batch, workload.graphs, cluster, coarse, representative, count
+        ),
+        "sorted_pairs": lambda: ops.sorted_pairs(coarse[:, : int(count[1])], num_nodes, int(count[1]) // 2),
+        "undirected_padded": lambda: ops.undirected_padded(edge_index, num_nodes, edge_index.size(1)),
         "mask": lambda: ops.mask(edge_index, scores, cluster, num_clusters),
         "mask_backward": lambda: ops.mask_backward(rows[:, 0].contiguous(), edge_index, cluster),
         "reduce": lambda: ops.reduce(x, cluster, num_clusters, "sum"),

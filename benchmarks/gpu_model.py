@@ -50,7 +50,7 @@ from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
 from gpn_ops.nn import ParseHierarchy, ParsePooling
-from gpn_ops.ops import tiles
+from gpn_ops.ops import tiles, waits
 from models.baselines import GraphBaseline
 from models.gpn import GraphClassifier, Prediction
 
@@ -518,6 +518,7 @@ def as_on_cuda(tally: Tally) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for owner, name, function in (
             (tiles, "tile_rows", tile_rows),
+            (waits, "is_host", lambda device: False),
             (torch.nn.functional, "dropout", dropout),
             (Tensor, "tolist", tolist),
             (Tensor, "cpu", cpu),

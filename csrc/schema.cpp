@@ -13,6 +13,22 @@ STABLE_TORCH_LIBRARY(gpn, m) {
       "coarsen(Tensor edge_index, Tensor cluster, bool self_loops=False, bool with_slot=False, Tensor? "
       "batch=None) -> (Tensor edges, Tensor slot, Tensor representative)");
   m.def("undirected(Tensor edge_index, SymInt num_nodes) -> (Tensor pairs, Tensor slot)");
+  // Into results of given sizes, padded with -1, without a wait for the device. count: how many clusters
+  // and edges there are. Where they are more than there is room for, all else is -1.
+  m.def(
+      "coarsen_padded(Tensor edge_index, Tensor cluster, SymInt num_clusters, SymInt num_edges, bool "
+      "self_loops=False, bool with_slot=False, Tensor? batch=None) -> (Tensor edges, Tensor slot, Tensor "
+      "representative, Tensor count)");
+  m.def(
+      "undirected_padded(Tensor edge_index, SymInt num_nodes, SymInt num_pairs) -> (Tensor pairs, Tensor "
+      "slot, Tensor count)");
+  // Of sorted edges that have their reverses, without a sort.
+  m.def("sorted_pairs(Tensor edge_index, SymInt num_nodes, SymInt num_pairs) -> (Tensor pairs, Tensor slot)");
+  // What a level of pooling asks, in one tensor: the sizes of core/progress.h, then of every graph whether it
+  // shrinks, then whether it goes on. `coarse`, `representative`, `count`: what coarsen_padded gives.
+  m.def(
+      "progress(Tensor edge_index, Tensor batch, SymInt num_graphs, Tensor? cluster=None, Tensor? "
+      "coarse=None, Tensor? representative=None, Tensor? count=None) -> Tensor");
 
   m.def(
       "mask(Tensor edge_index, Tensor scores, Tensor cluster, SymInt num_clusters) -> (Tensor mask, Tensor "

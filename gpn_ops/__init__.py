@@ -6,6 +6,7 @@ from .chunks import parse_chunks
 from .ops import (
     Coarse,
     Mask,
+    PaddedCoarse,
     Undirected,
     accumulate_,
     cluster_sizes,
@@ -25,6 +26,7 @@ from .ops import (
 __all__ = [
     "Coarse",
     "Mask",
+    "PaddedCoarse",
     "Undirected",
     "__version__",
     "accumulate_",

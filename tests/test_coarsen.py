@@ -10,7 +10,7 @@ from torch.library import opcheck
 
 import gpn_ops
 from gpn_ops import reference
-from gpn_ops.ops.coarsen import plain_coarsen
+from gpn_ops.ops.coarsen import plain_coarsen, plain_coarsen_padded
 
 LOOPS = pytest.mark.parametrize("self_loops", [False, True], ids=["dropped", "self_loops"])
 
@@ -181,6 +181,66 @@ def test_plain_pytorch(self_loops, graph):
     assert all(map(torch.equal, got, wanted))
 
 
+def exact_and_padded(graph, more_clusters, more_edges, reduce="sum", self_loops=False):
+    exact = gpn_ops.coarsen(graph.edge_index, graph.cluster, graph.scores, reduce, self_loops)
+    capacity = (exact.representative.size(0) + more_clusters, exact.edge_index.size(1) + more_edges)
+    arguments = (graph.edge_index, graph.cluster, graph.scores, reduce, self_loops)
+    return exact, gpn_ops.coarsen(*arguments, capacity=capacity)
+
+
+@LOOPS
+@clustered.REDUCTIONS
+@pytest.mark.parametrize("more", [(0, 0), (3, 0), (0, 7)])
+@given(graph=clustered.clustered_graphs())
+def test_capacity(reduce, self_loops, more, graph):
+    exact, padded = exact_and_padded(graph, *more, reduce, self_loops)
+    num_clusters, num_edges = exact.representative.size(0), exact.edge_index.size(1)
+    assert padded.count.tolist() == [num_clusters, num_edges]
+    assert torch.equal(padded.edge_index[:, :num_edges], exact.edge_index)
+    assert torch.equal(padded.edge_attr[:num_edges], exact.edge_attr)
+    assert torch.equal(padded.representative[:num_clusters], exact.representative)
+    assert bool((padded.edge_index[:, num_edges:] == -1).all())
+    assert bool((padded.representative[num_clusters:] == -1).all())
+    assert bool((padded.edge_attr[num_edges:] == 0).all())
+
+
+@pytest.mark.parametrize("more", [(-1, 5), (5, -1), (-1, -1)])
+@clustered.REDUCTIONS
+def test_too_small_a_capacity_gives_no_graph(device, reduce, more):
+    graph = clustered.random_clustered(60, 300, 9).to(device)
+    exact, padded = exact_and_padded(graph, *more, reduce)
+    assert padded.count.tolist() == [exact.representative.size(0), exact.edge_index.size(1)]
+    assert bool((padded.edge_index == -1).all())
+    assert bool((padded.representative == -1).all())
+    assert bool(padded.edge_attr.isnan().all())
+
+
+@LOOPS
+@pytest.mark.parametrize("more", [(0, 0), (2, 3), (-1, 0), (0, -1)])
+@given(graph=clustered.clustered_graphs())
+def test_capacity_in_plain_pytorch(self_loops, more, graph):
+    if graph.num_nodes == 0:
+        return
+    edges, _, representative = plain_coarsen(graph.edge_index, graph.cluster, self_loops)
+    sizes = (max(representative.size(0) + more[0], 0), max(edges.size(1) + more[1], 0))
+    arguments = (graph.edge_index, graph.cluster, *sizes, self_loops, True)
+    assert all(map(torch.equal, plain_coarsen_padded(*arguments), torch.ops.gpn.coarsen_padded(*arguments)))
+
+
+def test_capacity_opcheck_and_compile(device):
+    graph = clustered.random_clustered(20, 60, 5).to(device)
+    opcheck(torch.ops.gpn.coarsen_padded, (graph.edge_index, graph.cluster, 7, 50, False, True))
+    lists = []
+    for seed, size in enumerate((20, 31, 47)):
+        graph = clustered.random_clustered(size, 3 * size, size // 3, seed).to(device)
+        lists.append((graph.edge_index, graph.cluster, graph.scores))
+
+    def padded(edge_index, cluster, scores):
+        return gpn_ops.coarsen(edge_index, cluster, scores, capacity=(cluster.size(0), edge_index.size(1)))
+
+    clustered.check_compiled(padded, lists, differentiable=2)
+
+
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 CLUSTER = torch.tensor([0, 1, 1])
 
@@ -207,6 +267,7 @@ CLUSTER = torch.tensor([0, 1, 1])
             {"edge_attr": torch.ones(3), "reduce": "prod"},
             "reduce: expected 'sum', 'mean' or 'max', got 'prod'",
         ),
+        ({"capacity": (3, -1)}, "capacity: expected a non-negative integer, got -1"),
     ],
 )
 def test_bad_metadata(device, replaced, message):

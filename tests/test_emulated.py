@@ -40,6 +40,15 @@ def test_every_operator_gives_what_the_cpu_gives(emulation, dtype):
         assert 0 < call["bytes_touched"] <= 32 * (call["sectors_read"] + call["sectors_written"])
 
 
+@pytest.mark.parametrize("room", [(0, 9), (9, 0), (9, 9)])
+def test_room_on_the_emulated_device(emulation, room):
+    """Enough of it, or too little: the same as on the CPU."""
+    edge_index, cluster = torch.tensor([[0, 1, 2, 3, 1], [1, 2, 3, 0, 1]]), torch.tensor([0, 0, 1, 2])
+    calls = record(emulation, lambda: gpn_ops.coarsen(edge_index, cluster, torch.ones(5), capacity=room))
+    calls += record(emulation, lambda: torch.ops.gpn.undirected_padded(edge_index, 4, room[1]))
+    emulation.count(calls)
+
+
 def test_other_results_are_noticed(emulation):
     edge_index = torch.tensor([[0, 1, 2], [1, 2, 0]])
     calls = record(emulation, lambda: torch.ops.gpn.undirected(edge_index, 3))
@@ -81,6 +90,8 @@ def test_the_host_waits_where_sizes_are_read(emulation):
         (lambda: gpn_ops.parse(edge_index, scores), 1),
         (lambda: gpn_ops.mask(edge_index, scores, cluster, 1), 0),
         (lambda: gpn_ops.coarsen(edge_index, cluster), 1),
+        (lambda: gpn_ops.coarsen(edge_index, cluster, capacity=(1, 1)), 0),
+        (lambda: torch.ops.gpn.undirected_padded(edge_index, 3, 3), 0),
     ):
         assert sum(call["waits"] for call in emulation.count(record(emulation, function))) == waits
 

@@ -9,7 +9,7 @@ from torch.library import opcheck
 
 import gpn_ops
 from gpn_ops import reference
-from gpn_ops.ops.undirected import plain_undirected
+from gpn_ops.ops.undirected import plain_undirected, plain_undirected_padded
 
 
 def check_undirected(device, edge_index, num_nodes):
@@ -59,6 +59,25 @@ def test_undirected_ids_past_32_bits():
 def test_opcheck(device):
     edge_index = torch.tensor([[0, 2, 1, 1], [1, 1, 0, 1]], device=device)
     opcheck(torch.ops.gpn.undirected, (edge_index, 3))
+
+
+@pytest.mark.parametrize("more", [-1, 0, 4])
+def test_room(device, more):
+    """Into results of given sizes: the same, then -1; -1 alone where there is no room."""
+    edge_index = clustered.random_clustered(40, 200, 1).to(device).edge_index
+    pairs, slot = gpn_ops.undirected(edge_index, 40)
+    arguments = (edge_index, 40, pairs.size(1) + more)
+    opcheck(torch.ops.gpn.undirected_padded, arguments)
+    for form in (torch.ops.gpn.undirected_padded, plain_undirected_padded):
+        padded, padded_slot, count = form(*arguments)
+        assert count.tolist() == [0, pairs.size(1)]
+        if more < 0:
+            assert bool((padded == -1).all())
+            assert bool((padded_slot == -1).all())
+        else:
+            assert torch.equal(padded[:, : pairs.size(1)], pairs)
+            assert torch.equal(padded_slot, slot)
+            assert bool((padded[:, pairs.size(1) :] == -1).all())
 
 
 @pytest.mark.parametrize("bad", [-1, 3, 2**62])

@@ -16,6 +16,16 @@ struct Edges {
   int64_t num_nodes;
 };
 
+// Room for distinct edges, and for clusters, if any are asked for. What is not needed becomes -1; all of it,
+// if there is too little.
+struct Padded {
+  int64_t* edges;  // [2, num_edges]
+  int64_t num_edges;
+  int64_t* representative;  // [num_clusters]
+  int64_t num_clusters;
+  int64_t* count;  // [2] how many clusters and edges there are
+};
+
 // Two nodes each, in no order.
 struct Pairs {
   const int64_t* first;   // [count]

@@ -90,4 +90,13 @@ void coarsen_kernel(const Parallel& parallel, const Edges& edges, const int64_t*
   }
 }
 
+template <class Parallel, class Scratch>
+void coarsen_padded_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster,
+                           bool self_loops, const int64_t* batch, int64_t* slot, const Padded& out,
+                           const Scratch& scratch) {
+  FoundInScratch<Scratch> found{scratch};
+  coarsen_kernel(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
+  found.pad(out, slot, edges.count);
+}
+
 }  // namespace gpn::cpu

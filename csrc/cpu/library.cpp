@@ -10,7 +10,9 @@
 #include "pair_dot.h"
 #include "pair_product.h"
 #include "parse.h"
+#include "progress.h"
 #include "reduce.h"
+#include "sorted_pairs.h"
 #include "undirected.h"
 
 STABLE_TORCH_LIBRARY_IMPL(gpn, CPU, m) { GPN_IMPLEMENT_OPERATORS(m, gpn::cpu::Device) }

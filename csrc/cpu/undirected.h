@@ -23,4 +23,12 @@ void undirected_kernel(const Parallel& parallel, const Edges& edges, int64_t* sl
   }
 }
 
+template <class Parallel, class Scratch>
+void undirected_padded_kernel(const Parallel& parallel, const Edges& edges, int64_t* slot, const Padded& out,
+                              const Scratch& scratch) {
+  FoundInScratch<Scratch> found{scratch};
+  undirected_kernel(parallel, edges, slot, found, scratch);
+  found.pad(out, slot, edges.count);
+}
+
 }  // namespace gpn::cpu

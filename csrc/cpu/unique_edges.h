@@ -226,6 +226,39 @@ class UniqueEdges {
   std::vector<int64_t> unique_;        // [buckets + 1] distinct edges before a bucket
 };
 
+// What a kernel finds where it asks for room, in scratch.
+template <class Scratch>
+struct FoundInScratch {
+  const Scratch& scratch;
+  int64_t *edges = nullptr, *representative = nullptr;
+  int64_t num_edges = 0, num_clusters = 0;
+
+  int64_t* new_edges(int64_t count) {
+    num_edges = count;
+    return edges = room<int64_t>(scratch, 2 * count);
+  }
+  int64_t* new_representative(int64_t count) {
+    num_clusters = count;
+    return representative = room<int64_t>(scratch, count);
+  }
+
+  // slot: [num_slots], or null.
+  void pad(const Padded& out, int64_t* slot, int64_t num_slots) const {
+    out.count[0] = num_clusters;
+    out.count[1] = num_edges;
+    const bool fits = num_edges <= out.num_edges && num_clusters <= out.num_clusters;
+    const auto copy = [=](const int64_t* from, int64_t count, int64_t* to, int64_t size) {
+      if (!fits) count = 0;
+      std::copy_n(from, count, to);
+      std::fill(to + count, to + size, -1);
+    };
+    copy(edges, num_edges, out.edges, out.num_edges);
+    copy(edges + num_edges, num_edges, out.edges + out.num_edges, out.num_edges);
+    copy(representative, num_clusters, out.representative, out.num_clusters);
+    if (slot && !fits) std::fill_n(slot, num_slots, -1);
+  }
+};
+
 // What distinct() gives: false if a node id is out of range or the view refuses an edge. found: makes room
 // for the distinct edges once their number is known. slot: [edges.count], or null.
 template <class Word, class Parallel, class View, class Found, class Scratch>

@@ -52,23 +52,43 @@ __global__ void assert_no_gaps(const Node* representative, int64_t num_clusters,
   }
 }
 
+// What stands in `representative`: num_nodes where a node is to be found, -1 where none is.
+inline void lower_to_smallest_nodes(const Launcher& launch, const int64_t* cluster, int64_t num_nodes,
+                                    int64_t num_clusters, int64_t* representative) {
+  launch(lower_representatives<int64_t>, num_nodes, cluster, num_nodes, num_clusters, representative);
+  launch(assert_no_gaps<int64_t>, num_clusters, representative, num_clusters, num_nodes);
+}
+
 inline void smallest_nodes(const Launcher& launch, const int64_t* cluster, int64_t num_nodes,
                            int64_t num_clusters, int64_t* representative) {
   launch(fill<int64_t>, num_clusters, representative, num_clusters, num_nodes);
-  launch(lower_representatives<int64_t>, num_nodes, cluster, num_nodes, num_clusters, representative);
-  launch(assert_no_gaps<int64_t>, num_clusters, representative, num_clusters, num_nodes);
+  lower_to_smallest_nodes(launch, cluster, num_nodes, num_clusters, representative);
+}
+
+// Raises a word on the device to the largest cluster.
+inline auto raise_to_largest_cluster(const Launcher& launch, const int64_t* cluster, int64_t num_nodes) {
+  return [=, &launch](int64_t* largest) {
+    launch(raise_largest<int64_t, AssertCluster>, num_nodes, cluster, num_nodes, AssertCluster{num_nodes},
+           largest);
+  };
 }
 
 template <class Found, class Scratch>
 void coarsen_kernel(const Launcher& launch, const Edges& edges, const int64_t* cluster, bool self_loops,
                     const int64_t* batch, int64_t* slot, Found& found, const Scratch& scratch) {
-  const auto largest_cluster = [&](int64_t* largest) {
-    launch(raise_largest<int64_t, AssertCluster>, edges.num_nodes, cluster, edges.num_nodes,
-           AssertCluster{edges.num_nodes}, largest);
-  };
-  const int64_t num_clusters = distinct(launch, edges, BetweenClusters{cluster, self_loops, batch},
-                                        largest_cluster, slot, found, scratch);
+  const int64_t num_clusters =
+      distinct(launch, edges, BetweenClusters{cluster, self_loops, batch},
+               raise_to_largest_cluster(launch, cluster, edges.num_nodes), slot, found, scratch);
   smallest_nodes(launch, cluster, edges.num_nodes, num_clusters, found.new_representative(num_clusters));
+}
+
+template <class Scratch>
+void coarsen_padded_kernel(const Launcher& launch, const Edges& edges, const int64_t* cluster,
+                           bool self_loops, const int64_t* batch, int64_t* slot, const Padded& out,
+                           const Scratch& scratch) {
+  distinct_padded(launch, edges, BetweenClusters{cluster, self_loops, batch},
+                  raise_to_largest_cluster(launch, cluster, edges.num_nodes), slot, out, scratch);
+  lower_to_smallest_nodes(launch, cluster, edges.num_nodes, out.num_clusters, out.representative);
 }
 
 }  // namespace gpn::cuda

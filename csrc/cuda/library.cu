@@ -10,7 +10,9 @@
 #include "pair_dot.cuh"
 #include "pair_product.cuh"
 #include "parse.cuh"
+#include "progress.cuh"
 #include "reduce.cuh"
+#include "sorted_pairs.cuh"
 #include "undirected.cuh"
 
 STABLE_TORCH_LIBRARY_IMPL(gpn, CUDA, m) { GPN_IMPLEMENT_OPERATORS(m, gpn::cuda::Device) }

@@ -18,4 +18,10 @@ void undirected_kernel(const Launcher& launch, const Edges& edges, int64_t* slot
   distinct(launch, edges, WithoutDirection(), [](int64_t*) {}, slot, found, scratch);
 }
 
+template <class Scratch>
+void undirected_padded_kernel(const Launcher& launch, const Edges& edges, int64_t* slot, const Padded& out,
+                              const Scratch& scratch) {
+  distinct_padded(launch, edges, WithoutDirection(), [](int64_t*) {}, slot, out, scratch);
+}
+
 }  // namespace gpn::cuda

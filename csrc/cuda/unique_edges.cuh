@@ -3,6 +3,7 @@
 // run.
 #pragma once
 
+#include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
 
@@ -50,13 +51,15 @@ __global__ void flag_first(const uint64_t* key, int64_t count, EdgeKeys keys, Ra
   }
 }
 
-// rank[i] = how many runs began up to and including key i. slot may be null.
+// rank[i] = how many runs began up to and including key i. slot may be null. fits: null, or whether there is
+// room; where there is none, no edge is kept.
 // Registers: 40.
 template <class Id>
 __global__ void write_distinct(const uint64_t* key, const int64_t* rank, const Id* edge_id, int64_t count,
-                               EdgeKeys keys, int64_t* row, int64_t* col, int64_t* slot) {
+                               EdgeKeys keys, int64_t* row, int64_t* col, int64_t* slot, const bool* fits) {
+  const uint64_t end = !fits || *fits ? keys.dropped() : 0;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
-    const bool kept = key[i] < keys.dropped();
+    const bool kept = key[i] < end;
     if (slot) slot[edge_id[i]] = kept ? rank[i] - 1 : -1;
     if (kept && (i == 0 || key[i] != key[i - 1])) {
       row[rank[i] - 1] = keys.row(key[i]);
@@ -104,8 +107,8 @@ class UniqueEdges {
   const int64_t* last_rank() const { return count_ > 0 ? rank_ + count_ - 1 : nullptr; }
 
   // row, col: [distinct]; slot: [edges.count], null without slots.
-  void write(int64_t* row, int64_t* col, int64_t* slot) const {
-    launch_(write_distinct<Id>, count_, key_, rank_, edge_id_, count_, keys_, row, col, slot);
+  void write(int64_t* row, int64_t* col, int64_t* slot, const bool* fits = nullptr) const {
+    launch_(write_distinct<Id>, count_, key_, rank_, edge_id_, count_, keys_, row, col, slot, fits);
   }
 
  private:
@@ -126,15 +129,19 @@ __global__ void finish_counts(const Count* last_rank, Count* counts) {
   counts[1] += 1;
 }
 
+inline void check_room_for_keys(int64_t num_nodes) {
+  if (num_nodes > int64_t(1) << kMostIdBits) {
+    fail("num_nodes: expected at most 2^", kMostIdBits, " on CUDA, got ", num_nodes);
+  }
+}
+
 // Writes the distinct edges into what `found` makes, and returns the number of clusters. largest_cluster:
 // called with a word on the device for the largest one, -1 at first. Waits for the device once, to read both
 // numbers.
 template <class View, class Largest, class Found, class Scratch>
 int64_t distinct(const Launcher& launch, const Edges& edges, View view, Largest largest_cluster,
                  int64_t* slot, Found& found, const Scratch& scratch) {
-  if (edges.num_nodes > int64_t(1) << kMostIdBits) {
-    fail("num_nodes: expected at most 2^", kMostIdBits, " on CUDA, got ", edges.num_nodes);
-  }
+  check_room_for_keys(edges.num_nodes);
   int64_t* counts = room<int64_t>(scratch, 2);
   launch(fill<int64_t>, 2, counts, 2, -1);
   largest_cluster(counts + 1);
@@ -147,6 +154,41 @@ int64_t distinct(const Launcher& launch, const Edges& edges, View view, Largest 
     unique.write(row, row + on_host[0], slot);
   });
   return on_host[1];
+}
+
+// As finish_counts; besides, *fits = whether there is room, and representative[c] = -1 for all c, or
+// `num_nodes` where the smallest node of a cluster is still to be found. All of `edges` becomes -1.
+// Registers: 40.
+template <class Count>
+__global__ void finish_padded(Padded out, const Count* last_rank, const Count* largest, Count num_nodes,
+                              bool* fits) {
+  const Count num_edges = last_rank ? *last_rank : 0, num_clusters = *largest + 1;
+  const bool all_fit = num_edges <= out.num_edges && num_clusters <= out.num_clusters;
+  for (int64_t i = thread_index(); i < 2 * out.num_edges; i += thread_count()) out.edges[i] = -1;
+  for (int64_t c = thread_index(); c < out.num_clusters; c += thread_count()) {
+    out.representative[c] = all_fit && c < num_clusters ? num_nodes : -1;
+  }
+  if (thread_index() > 0) return;
+  out.count[0] = num_clusters;
+  out.count[1] = num_edges;
+  *fits = all_fit;
+}
+
+// Writes the distinct edges where there is room for them, without a wait. largest_cluster: as for distinct().
+template <class View, class Largest, class Scratch>
+void distinct_padded(const Launcher& launch, const Edges& edges, View view, Largest largest_cluster,
+                     int64_t* slot, const Padded& out, const Scratch& scratch) {
+  check_room_for_keys(edges.num_nodes);
+  int64_t* largest = room<int64_t>(scratch, 1);
+  bool* fits = room<bool>(scratch, 1);
+  launch(fill<int64_t>, 1, largest, 1, -1);
+  largest_cluster(largest);
+  with_index(edges.count, [&](auto id) {
+    const UniqueEdges<decltype(id)> unique(launch, edges, view, edges.num_nodes, slot != nullptr, scratch);
+    launch(finish_padded<int64_t>, std::max({int64_t(1), 2 * out.num_edges, out.num_clusters}), out,
+           unique.last_rank(), largest, edges.num_nodes, fits);
+    unique.write(out.edges, out.edges + out.num_edges, slot, fits);
+  });
 }
 
 }  // namespace gpn::cuda

@@ -22,17 +22,22 @@ struct Found {
   }
 };
 
+inline void check_coarsen(const Tensor& edge_index, const Tensor& cluster,
+                          const std::optional<Tensor>& batch) {
+  check_edge_index(edge_index);
+  check_cluster(cluster, edge_index);
+  if (batch) {
+    check_dtype("batch", *batch, ScalarType::Long);
+    check_shape("batch", *batch, {{"num_nodes", cluster.size(0)}});
+    check_device("batch", *batch, "edge_index", edge_index);
+  }
+}
+
 template <class Device>
 std::tuple<Tensor, Tensor, Tensor> coarsen(const Tensor& given_edge_index, const Tensor& given_cluster,
                                            bool self_loops, bool with_slot,
                                            std::optional<Tensor> given_batch) {
-  check_edge_index(given_edge_index);
-  check_cluster(given_cluster, given_edge_index);
-  if (given_batch) {
-    check_dtype("batch", *given_batch, ScalarType::Long);
-    check_shape("batch", *given_batch, {{"num_nodes", given_cluster.size(0)}});
-    check_device("batch", *given_batch, "edge_index", given_edge_index);
-  }
+  check_coarsen(given_edge_index, given_cluster, given_batch);
   const Device device(given_edge_index);
   const Tensor edge_index = readable(given_edge_index), cluster = contiguous(given_cluster);
   const Tensor batch = given_batch ? contiguous(*given_batch) : cluster;
@@ -43,6 +48,31 @@ std::tuple<Tensor, Tensor, Tensor> coarsen(const Tensor& given_edge_index, const
                  given_batch ? batch.const_data_ptr<int64_t>() : nullptr,
                  with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr, found, Scratch<Device>(cluster));
   return {found.edges, slot, found.representative};
+}
+
+template <class Device>
+std::tuple<Tensor, Tensor, Tensor, Tensor> coarsen_padded(const Tensor& given_edge_index,
+                                                          const Tensor& given_cluster, int64_t num_clusters,
+                                                          int64_t num_edges, bool self_loops, bool with_slot,
+                                                          std::optional<Tensor> given_batch) {
+  check_coarsen(given_edge_index, given_cluster, given_batch);
+  check_count("num_clusters", num_clusters);
+  check_count("num_edges", num_edges);
+  const Device device(given_edge_index);
+  const Tensor edge_index = readable(given_edge_index), cluster = contiguous(given_cluster);
+  const Tensor batch = given_batch ? contiguous(*given_batch) : cluster;
+  const Edges edges = edges_of(edge_index, cluster.size(0));
+  const Tensor slot = new_ids<Device>(cluster, with_slot ? edges.count : 0);
+  const Tensor coarse = Device::new_tensor(cluster, {2, num_edges}, ScalarType::Long);
+  const Tensor representative = new_ids<Device>(cluster, num_clusters), count = new_ids<Device>(cluster, 2);
+  const Padded padded{coarse.mutable_data_ptr<int64_t>(), num_edges,
+                      representative.mutable_data_ptr<int64_t>(), num_clusters,
+                      count.mutable_data_ptr<int64_t>()};
+  coarsen_padded_kernel(device.run, edges, cluster.const_data_ptr<int64_t>(), self_loops,
+                        given_batch ? batch.const_data_ptr<int64_t>() : nullptr,
+                        with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr, padded,
+                        Scratch<Device>(cluster));
+  return {coarse, slot, representative, count};
 }
 
 }  // namespace gpn

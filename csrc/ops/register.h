@@ -11,7 +11,9 @@
 #include "pair_dot.h"
 #include "pair_product.h"
 #include "parse.h"
+#include "progress.h"
 #include "reduce.h"
+#include "sorted_pairs.h"
 #include "undirected.h"
 
 #define GPN_BOX(Device, kernel) TORCH_BOX((&gpn::Telling<Device, &gpn::kernel<Device>>::call))
@@ -22,7 +24,11 @@
   m.impl("_dominant", GPN_BOX(Device, dominant_form));                 \
   m.impl("components", GPN_BOX(Device, components));                   \
   m.impl("coarsen", GPN_BOX(Device, coarsen));                         \
+  m.impl("coarsen_padded", GPN_BOX(Device, coarsen_padded));           \
+  m.impl("progress", GPN_BOX(Device, progress));                       \
+  m.impl("sorted_pairs", GPN_BOX(Device, sorted_pairs));               \
   m.impl("undirected", GPN_BOX(Device, undirected));                   \
+  m.impl("undirected_padded", GPN_BOX(Device, undirected_padded));     \
   m.impl("mask", GPN_BOX(Device, mask));                               \
   m.impl("mask_backward", GPN_BOX(Device, mask_backward));             \
   m.impl("reduce", GPN_BOX(Device, reduce));                           \

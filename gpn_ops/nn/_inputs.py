@@ -50,23 +50,19 @@ def graph_of_node(batch: Tensor | None, x: Tensor) -> Tensor:
     return batch
 
 
-def numbered_graphs(batch: Tensor | None, batch_size: int | None, x: Tensor) -> tuple[Tensor, int]:
-    """As :func:`graph_of_node`, and the number of graphs: one where neither argument tells.
+def number_of_graphs(lowest: int, highest: int, batch_size: int | None) -> int:
+    """How many graphs there are: those up to the highest in ``batch`` where ``batch_size`` does not tell.
 
     Raises:
-        RuntimeError: if, besides, ``batch`` has a number that no graph has.
+        RuntimeError: if ``batch`` has a number that no graph has.
     """
-    if batch is None and batch_size is None:
-        batch_size = 1
-    batch = graph_of_node(batch, x)
-    lowest, highest = map(int, batch.aminmax()) if batch.numel() > 0 else (0, -1)
     if lowest < 0:
         raise RuntimeError(f"batch: expected non-negative numbers of graphs, got {lowest}")
     if batch_size is None:
         batch_size = highest + 1
     if highest >= batch_size:
         raise RuntimeError(f"batch: expected numbers below batch_size = {batch_size}, got {highest}")
-    return batch, batch_size
+    return batch_size
 
 
 def check_edges_inside_graphs(edge_index: Tensor, batch: Tensor) -> None:

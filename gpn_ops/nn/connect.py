@@ -47,7 +47,9 @@ class ConnectClusters(Connect):
         edge_index: Tensor,
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
-    ) -> ConnectOutput | ops.Coarse:
+        *,
+        num_graphs: int | None = None,
+    ) -> ConnectOutput | ops.Coarse | tuple[ops.Coarse, ops.Progress]:
         r"""Forward pass.
 
         Args:
@@ -57,14 +59,17 @@ class ConnectClusters(Connect):
             edge_attr (torch.Tensor, optional): Their attributes, :math:`[m, \ldots]`. (default: :obj:`None`)
             batch (torch.Tensor, optional): The graph of every node. No edge may join two graphs.
                 (default: :obj:`None`)
+            num_graphs (int, optional): The number of graphs in :obj:`batch`; of a record, it asks what became
+                of each of them. (default: :obj:`None`)
 
         Returns:
-            ConnectOutput or Coarse: The coarse graph; of a record, what :func:`gpn_ops.coarsen` gives.
+            ConnectOutput or Coarse: The coarse graph; of a record, what :func:`gpn_ops.coarsen` gives, and
+            with :obj:`num_graphs` also the :class:`Progress` of the graphs.
 
         Raises:
             ValueError: If the number of assigned nodes is not the number of nodes.
         """
-        edge_index = checked_edges(edge_index)
+        edge_index = all_edges = checked_edges(edge_index)
         if isinstance(select_output, Parsed):
             cluster, kept = select_output.cluster, select_output.kept
             if kept is not None:
@@ -74,6 +79,9 @@ class ConnectClusters(Connect):
             cluster = _clusters_in_order(select_output)
         if edge_attr is None and self.weighted:
             edge_attr = torch.ones(edge_index.size(1), device=edge_index.device)
+        if isinstance(select_output, Parsed) and batch is not None and num_graphs is not None:
+            options = (self.reduce, self.self_loops, batch, num_graphs, all_edges)
+            return ops.coarsen_batch(edge_index, cluster, edge_attr, *options)
         coarse = ops.coarsen(edge_index, cluster, edge_attr, self.reduce, self.self_loops, batch)
         if isinstance(select_output, Parsed):
             return coarse

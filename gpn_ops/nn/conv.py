@@ -9,6 +9,7 @@ from torch_geometric.nn.dense.linear import Linear
 
 from gpn_ops import ops
 from gpn_ops.checks import check_count, check_device, check_floating, check_shape, check_values
+from gpn_ops.ops import waits
 from gpn_ops.ops.tiles import matmul_dtype, tiles, wide_dtype
 
 from ._children import is_untouched
@@ -76,7 +77,7 @@ class Adjacency:
             check_shape("edge_weight", edge_weight, ("num_edges", row.numel()))
             check_device("edge_weight", edge_weight, "edge_index", edge_index)
             weight = edge_weight.to(dtype)
-        on_cpu = row.device.type == "cpu"
+        on_cpu = waits.is_host(row.device)
         if on_cpu and row.numel() > 0:
             lowest, highest = map(int, edge_index.aminmax())
             if lowest < 0 or highest >= num_nodes:

@@ -8,9 +8,11 @@ import torch_geometric
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr, check_values
+from gpn_ops.ops import waits
 
-from ._inputs import checked_edges, numbered_graphs
+from ._inputs import checked_edges, graph_of_node, number_of_graphs
 from .multiset import Reduce
 from .pooling import ParsePooling, Pooled
 from .tree import Level, ParseTree
@@ -115,28 +117,37 @@ class ParseHierarchy(torch.nn.Module):
             batch_size (int, optional): The number of graphs, where :obj:`batch` does not tell: the last ones
                 may have no nodes. (default: :obj:`None`)
         """
-        edge_index = checked_edges(edge_index)
-        batch, batch_size = numbered_graphs(batch, batch_size, x)
         for name in ("gnn", "multiset_gnn"):
             _check_no_edge_mask(name, getattr(self, name))
-        check_values(edge_index, None, x.size(0))
+        if batch is None and batch_size is None:
+            batch_size = 1
+        batch = graph_of_node(batch, x)
+        edge_index = checked_edges(edge_index)
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # The pool knows whether it takes integers.
 
+        batch_size, goes_on, sizes, undirected = _first_look(edge_index, batch, batch_size)
         tree = ParseTree(torch.zeros(batch_size, dtype=torch.int64, device=x.device))
-        graphs = _Graphs(x, edge_index, edge_attr, batch)
+        graphs = _Graphs(x, edge_index, edge_attr, batch, undirected)
         left: list[_Graphs] = []
+        # A compiled layer finds the pairs itself: it would be compiled anew for a level with one of them.
+        takes_pairs = isinstance(self.pool, ParsePooling)
         while self.max_height is None or len(tree.levels) < self.max_height:
-            graphs = graphs.split(graphs.with_edges(batch_size), left)
+            graphs = graphs.split(goes_on, sizes.clusters_on, sizes.coarse_edges_on, left)
             if graphs.x.size(0) == 0:
                 break
-            pooled = self._pool(graphs)
-            shrinks = graphs.size(batch_size) > torch.bincount(pooled.batch, minlength=batch_size)
+            if graphs.undirected is None and takes_pairs:
+                is_sorted = len(tree.levels) > 0 and sizes.one_way_on == 0
+                num_pairs = (sizes.coarse_edges_on + sizes.loops_on) // 2 if is_sorted else None
+                graphs = graphs.with_pairs(num_pairs)
+            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, batch_size)
+            sizes = ops.Sizes(*numbers.tolist())
             tree.height += shrinks
-            pooled = _of_graphs(shrinks, pooled, graphs.batch)
-            graphs = graphs.split(shrinks, left)
-            if graphs.x.size(0) == 0:
-                break
+            if sizes.nodes < graphs.x.size(0):
+                pooled = _of_graphs(shrinks, sizes, pooled, graphs.batch)
+                graphs = graphs.split(shrinks, sizes.nodes, sizes.edges, left)
+                if sizes.nodes == 0:
+                    break
             tree.levels.append(_level(graphs, pooled))
             graphs = _Graphs(pooled.x, pooled.edge_index, pooled.edge_attr, pooled.batch)
         left.append(graphs)
@@ -148,11 +159,24 @@ class ParseHierarchy(torch.nn.Module):
                 x = x + parameter.flatten()[:0].sum().to(x.dtype)
         return HierarchyOutput(x, tree)
 
-    def _pool(self, graphs: "_Graphs") -> Pooled:
+    def _pool(self, graphs: "_Graphs", num_graphs: int) -> tuple[Pooled, ops.Progress]:
         h = _apply("gnn", self.gnn, graphs)
         x = h if self.multiset_gnn is None else _apply("multiset_gnn", self.multiset_gnn, graphs)
-        pooled: Pooled = self.pool(x, graphs.edge_index, graphs.edge_attr, graphs.batch, h, record=True)
-        return pooled
+        pooled: Pooled = self.pool(
+            x,
+            graphs.edge_index,
+            graphs.edge_attr,
+            graphs.batch,
+            h,
+            undirected=graphs.undirected if isinstance(self.pool, ParsePooling) else None,
+            num_graphs=num_graphs,
+            record=True,
+        )
+        if pooled.progress is None:
+            raise RuntimeError(
+                "pool: expected a layer that returns the progress of num_graphs graphs, got None"
+            )
+        return pooled, pooled.progress
 
     def __repr__(self) -> str:
         return (
@@ -210,6 +234,39 @@ def _takes_any_keyword(signature: inspect.Signature) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
 
+def _first_look(
+    edge_index: Tensor, batch: Tensor, batch_size: int | None
+) -> tuple[int, Tensor, ops.Sizes, ops.Undirected | None]:
+    """The number of graphs, which of them have an edge between two nodes (no other can shrink), how much of
+    them there is, and, where the host has to wait for all this, the pairs of the edges as well.
+
+    Raises:
+        RuntimeError: if a number of a graph or a node is out of range; the latter, where the host would have
+            to wait for it, is left to the operators.
+    """
+    num_nodes, num_sizes = batch.size(0), len(ops.Sizes._fields)
+    bounds = torch.stack(batch.aminmax()) if num_nodes > 0 else batch.new_empty(0)
+    if waits.reads_are_free(batch.device):
+        lowest, highest = bounds.tolist() or (0, -1)
+        batch_size = number_of_graphs(lowest, highest, batch_size)
+        check_values(edge_index, None, num_nodes)
+        found = ops.progress(edge_index, batch, batch_size)
+        return batch_size, found.goes_on, ops.Sizes(*found.sizes.tolist()), None
+
+    # There are hardly more graphs than nodes.
+    assumed = max(num_nodes, 1) if batch_size is None else batch_size
+    pairs, slot, count = torch.ops.gpn.undirected_padded(edge_index, num_nodes, edge_index.size(1))
+    found = ops.progress(edge_index, batch, assumed)
+    numbers = torch.cat([found.sizes, count, bounds]).tolist()
+    lowest, highest = numbers[num_sizes + 2 :] or (0, -1)
+    batch_size = number_of_graphs(lowest, highest, batch_size)
+    undirected = ops.Undirected(pairs[:, : numbers[num_sizes + 1]].contiguous(), slot)
+    if batch_size > assumed:
+        found = ops.progress(edge_index, batch, batch_size)
+        numbers = found.sizes.tolist()
+    return batch_size, found.goes_on[:batch_size], ops.Sizes(*numbers[:num_sizes]), undirected
+
+
 class _Graphs(NamedTuple):
     """The graphs at a level, numbered as in the whole batch."""
 
@@ -217,65 +274,84 @@ class _Graphs(NamedTuple):
     edge_index: Tensor
     edge_attr: Tensor | None
     batch: Tensor
+    undirected: ops.Undirected | None = None
+    """What is known of the undirected edges."""
     origin: Tensor | None = None
     """Where the nodes are among those that the level below handed on; ``None`` where they are all of them."""
 
-    def size(self, batch_size: int) -> Tensor:
-        """The number of nodes of every graph."""
-        return torch.bincount(self.batch, minlength=batch_size)
+    def with_pairs(self, num_pairs: int | None) -> "_Graphs":
+        """With its undirected edges; their number is known where edges are sorted and have their reverses."""
+        if num_pairs is None:
+            return self._replace(undirected=ops.undirected(self.edge_index, self.x.size(0)))
+        return self._replace(undirected=ops.sorted_pairs(self.edge_index, self.x.size(0), num_pairs))
 
-    def with_edges(self, batch_size: int) -> Tensor:
-        """Which graphs have an edge between two nodes. No other graph can shrink."""
-        joining = self.edge_index[:, self.edge_index[0] != self.edge_index[1]]
-        joined = torch.zeros(batch_size, dtype=torch.bool, device=self.batch.device)
-        # Of both ends: a graph that an edge joins to another must not leave before that is found out.
-        joined[self.batch.index_select(0, joining.flatten())] = True
-        return joined
-
-    def split(self, wanted: Tensor, left: "list[_Graphs]") -> "_Graphs":
-        """The wanted graphs; the others are appended to ``left``, as nodes without edges."""
-        stays = wanted.index_select(0, self.batch)
-        if bool(stays.all()):
+    def split(self, wanted: Tensor, num_nodes: int, num_edges: int, left: "list[_Graphs]") -> "_Graphs":
+        """The wanted graphs, which have so many nodes and edges; the others are appended to ``left``, as
+        nodes without edges."""
+        if num_nodes == self.x.size(0):
             return self
-        leaves = (~stays).nonzero().view(-1)
         none = self.edge_index[:, :0]
+        if num_nodes == 0:
+            left.append(_Graphs(self.x, none, None, self.batch))
+            return _Graphs(self.x[:0], none, None, self.batch[:0])
+        stays = wanted.index_select(0, self.batch)
+        order, number = _partition(stays, num_nodes)
+        node, leaves = order[:num_nodes], order[num_nodes:]
         left.append(_Graphs(self.x.index_select(0, leaves), none, None, self.batch.index_select(0, leaves)))
-        node = stays.nonzero().view(-1)
-        edge_index, edge_attr = _induced(stays, self.edge_index, self.edge_attr)
+        edge_index, edge_attr = _induced(stays, number, num_edges, self.edge_index, self.edge_attr)
+        undirected = None
+        if self.undirected is not None and num_edges == self.edge_index.size(1):
+            pairs, slot = self.undirected
+            undirected = ops.Undirected(_renumbered(number, pairs), slot)
         return _Graphs(
             self.x.index_select(0, node),
             edge_index,
             edge_attr,
             self.batch.index_select(0, node),
+            undirected,
             node if self.origin is None else self.origin.index_select(0, node),
         )
 
 
-def _induced(stays: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _partition(stays: Tensor, num_staying: int) -> tuple[Tensor, Tensor]:
+    """Things in a new order, those that stay (1, not 0) before those that do not; and their places in it."""
+    old, staying = torch.arange(stays.size(0), device=stays.device), stays.cumsum(0)
+    number = torch.where(stays > 0, staying - 1, old - staying + num_staying)
+    return torch.empty_like(old).scatter_(0, number, old), number
+
+
+def _renumbered(number: Tensor, edge_index: Tensor) -> Tensor:
+    return number.index_select(0, edge_index.flatten()).view(2, -1)
+
+
+def _induced(
+    stays: Tensor, number: Tensor, num_edges: int, edge_index: Tensor, edge_attr: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
     """The edges of the nodes that stay, by their new numbers. No edge leads from them to others."""
-    edge = stays.index_select(0, edge_index[0]).nonzero().view(-1)
-    number = stays.cumsum(0) - 1
-    edge_index = number.index_select(0, edge_index.index_select(1, edge).flatten()).view(2, -1)
-    return edge_index, None if edge_attr is None else edge_attr.index_select(0, edge)
+    if num_edges < edge_index.size(1):
+        staying = stays.index_select(0, edge_index[0])
+        edge = torch.nonzero_static(staying, size=num_edges).view(-1)
+        edge_index = edge_index.index_select(1, edge)
+        edge_attr = None if edge_attr is None else edge_attr.index_select(0, edge)
+    return _renumbered(number, edge_index), edge_attr
 
 
-def _of_graphs(wanted: Tensor, pooled: Pooled, batch: Tensor) -> Pooled:
-    """What pooling gave for the wanted graphs alone, numbered as if only they had been pooled."""
-    stays = wanted.index_select(0, batch)
-    if bool(stays.all()):
-        return pooled
-    cluster_stays = stays.index_select(0, pooled.representative)
-    node, cluster = stays.nonzero().view(-1), cluster_stays.nonzero().view(-1)
-    edge_index, edge_attr = _induced(cluster_stays, pooled.edge_index, pooled.edge_attr)
+def _of_graphs(wanted: Tensor, sizes: ops.Sizes, pooled: Pooled, batch: Tensor) -> Pooled:
+    """What pooling gave for the graphs that shrink alone, numbered as if only they had been pooled."""
+    node_order, node_number = _partition(wanted.index_select(0, batch), sizes.nodes)
+    stays = wanted.index_select(0, pooled.batch)
+    order, number = _partition(stays, sizes.clusters)
+    node, cluster = node_order[: sizes.nodes], order[: sizes.clusters]
+    edge_index, edge_attr = _induced(stays, number, sizes.coarse_edges, pooled.edge_index, pooled.edge_attr)
     return Pooled(
         x=pooled.x.index_select(0, cluster),
         edge_index=edge_index,
         edge_attr=edge_attr,
         batch=pooled.batch.index_select(0, cluster),
-        cluster=(cluster_stays.cumsum(0) - 1).index_select(0, pooled.cluster.index_select(0, node)),
+        cluster=number.index_select(0, pooled.cluster.index_select(0, node)),
         score=pooled.score.index_select(0, cluster),
         inner_edges=pooled.inner_edges.index_select(0, cluster),
-        representative=(stays.cumsum(0) - 1).index_select(0, pooled.representative.index_select(0, cluster)),
+        representative=node_number.index_select(0, pooled.representative.index_select(0, cluster)),
     )
 
 

@@ -46,6 +46,8 @@ class Pooled(NamedTuple):
     """int64 ``[c]``: the number of edges that ``score`` sums over, 1 where there are none."""
     representative: Tensor
     """int64 ``[c]``: the smallest node of every cluster."""
+    progress: ops.Progress | None = None
+    """What became of every graph, where their number was given."""
 
 
 class ParsePooling(torch.nn.Module):
@@ -172,6 +174,8 @@ class ParsePooling(torch.nn.Module):
         batch: Tensor | None = None,
         attn: Tensor | None = None,
         *,
+        undirected: ops.Undirected | None = None,
+        num_graphs: int | None = None,
         record: bool = False,
     ) -> PoolOutput | Pooled:
         r"""Forward pass.
@@ -187,6 +191,11 @@ class ParsePooling(torch.nn.Module):
             attn (torch.Tensor, optional): The features :math:`\mathbf{h}` that edges are scored on, if these
                 are not :obj:`x`: a model can score on one network's features and pool another's.
                 (default: :obj:`None`)
+            undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for :obj:`edge_index`,
+                where that is known already: it saves a sort of the edges, and one of the two waits for a GPU.
+                (default: :obj:`None`)
+            num_graphs (int, optional): The number of graphs in :obj:`batch`: then the record also has what
+                became of each of them. (default: :obj:`None`)
             record (bool, optional): If :obj:`True`, returns a :class:`Pooled`, which also has the number of
                 inner edges and the representative node of every cluster. (default: :obj:`False`)
         """
@@ -200,8 +209,14 @@ class ParsePooling(torch.nn.Module):
 
         drop_edge = self.drop_edge if self.training else 0.0
         scored = {} if self.edge_dim is None else {"edge_attr": edge_attr}
-        parsed = self.select(attn, edge_index, batch, drop_edge=drop_edge, record=True, **scored)
-        coarse = self.connect(parsed, edge_index, edge_attr, batch)
+        parsed = self.select(
+            attn, edge_index, batch, drop_edge=drop_edge, undirected=undirected, record=True, **scored
+        )
+        progress = None
+        if record and num_graphs is not None:
+            coarse, progress = self.connect(parsed, edge_index, edge_attr, graph, num_graphs=num_graphs)
+        else:
+            coarse = self.connect(parsed, edge_index, edge_attr, batch)
         num_clusters = coarse.representative.size(0)
         score, inner_edges = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters)
         score = score.to(x.dtype)
@@ -217,6 +232,7 @@ class ParsePooling(torch.nn.Module):
             score=score,
             inner_edges=inner_edges,
             representative=coarse.representative,
+            progress=progress,
         )
         return pooled if record else PoolOutput(*pooled[:6])
 

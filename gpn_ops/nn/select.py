@@ -80,6 +80,7 @@ class SelectParse(Select):
         *,
         edge_attr: Tensor | None = None,
         drop_edge: float = 0.0,
+        undirected: ops.Undirected | None = None,
         record: bool = False,
     ) -> SelectOutput | Parsed:
         r"""Forward pass.
@@ -92,6 +93,8 @@ class SelectParse(Select):
                 in the scores if there is an :obj:`edge_dim`. (default: :obj:`None`)
             drop_edge (float, optional): The probability with which an undirected edge (an edge together with
                 its reverse) is left out, before anything is scored. (default: :obj:`0.0`)
+            undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for these edges, where
+                that is known already; of no use with competing self-loops. (default: :obj:`None`)
             record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with; it needs
                 no number of clusters, for which a GPU would have to be waited for. (default: :obj:`False`)
 
@@ -106,11 +109,11 @@ class SelectParse(Select):
         if self.edge_dim is not None:
             scored_attr = attributes_to_score(edge_attr, self.edge_dim, edge_index)
         if self.self_loops:
-            edge_index = _with_self_loops(edge_index, x.size(0))
+            edge_index, undirected = _with_self_loops(edge_index, x.size(0)), None
             if scored_attr is not None:
                 loops = scored_attr.new_zeros(edge_index.size(1) - num_given, scored_attr.size(1))
                 scored_attr = torch.cat([scored_attr, loops])
-        pairs, slot = ops.undirected(edge_index, x.size(0))
+        pairs, slot = ops.undirected(edge_index, x.size(0)) if undirected is None else undirected
 
         kept = None
         if drop_edge > 0:

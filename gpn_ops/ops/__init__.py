@@ -1,6 +1,6 @@
 """The operators, one a file: its function, its plain-PyTorch form, its fake kernel and its gradient."""
 
-from .coarsen import Coarse, coarsen
+from .coarsen import Coarse, PaddedCoarse, coarsen
 from .components import components
 from .dominant import dominant
 from .dropout import dropout, dropout_
@@ -10,17 +10,23 @@ from .mask import Mask, mask
 from .pair_dot import pair_dot
 from .pair_product import pair_product, pair_product_backward_
 from .parse import parse
+from .progress import Progress, Sizes, coarsen_batch, progress
 from .reduce import accumulate_, cluster_sizes, reduce
 from .residual import residual, residual_sum
+from .sorted_pairs import sorted_pairs
 from .undirected import Undirected, undirected
 
 __all__ = [
     "Coarse",
     "Mask",
+    "PaddedCoarse",
+    "Progress",
+    "Sizes",
     "Undirected",
     "accumulate_",
     "cluster_sizes",
     "coarsen",
+    "coarsen_batch",
     "components",
     "dominant",
     "dropout",
@@ -32,8 +38,10 @@ __all__ = [
     "pair_product",
     "pair_product_backward_",
     "parse",
+    "progress",
     "reduce",
     "residual",
     "residual_sum",
+    "sorted_pairs",
     "undirected",
 ]

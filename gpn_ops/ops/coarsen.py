@@ -1,6 +1,6 @@
 """The graph between clusters."""
 
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -11,12 +11,13 @@ from ..checks import (
     check_batch_values,
     check_cluster,
     check_cluster_values,
+    check_count,
     check_edge_attr,
     check_metadata,
     check_reduction,
     check_values,
 )
-from .plain import plain_form
+from .plain import padded, plain_form
 from .reduce import reduce as _reduce
 
 
@@ -31,6 +32,20 @@ class Coarse(NamedTuple):
     """int64 ``[num_clusters]``: the smallest node of each cluster."""
 
 
+class PaddedCoarse(NamedTuple):
+    """The coarse graph of a clustering, in room for a given number of clusters and edges."""
+
+    edge_index: Tensor
+    """int64 ``[2, max_edges]``: the edges as in :class:`Coarse`, then -1."""
+    edge_attr: Tensor | None
+    """``[max_edges, ...]``: their attributes, then zeros."""
+    representative: Tensor
+    """int64 ``[max_clusters]``: the smallest node of each cluster, then -1."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    """int64 ``[2]``, on the device: the number of clusters and of edges, also where they do not fit."""
+
+
+@overload
 def coarsen(
     edge_index: Tensor,
     cluster: Tensor,
@@ -38,7 +53,32 @@ def coarsen(
     reduce: str = "sum",
     self_loops: bool = False,
     batch: Tensor | None = None,
-) -> Coarse:
+) -> Coarse: ...
+
+
+@overload
+def coarsen(
+    edge_index: Tensor,
+    cluster: Tensor,
+    edge_attr: Tensor | None = None,
+    reduce: str = "sum",
+    self_loops: bool = False,
+    batch: Tensor | None = None,
+    *,
+    capacity: tuple[int, int],
+) -> PaddedCoarse: ...
+
+
+def coarsen(
+    edge_index: Tensor,
+    cluster: Tensor,
+    edge_attr: Tensor | None = None,
+    reduce: str = "sum",
+    self_loops: bool = False,
+    batch: Tensor | None = None,
+    *,
+    capacity: tuple[int, int] | None = None,
+) -> Coarse | PaddedCoarse:
     r"""The graph between clusters: :math:`\mathbf{S}^{\top} \mathbf{A} \mathbf{S}` as an edge list.
 
     Args:
@@ -54,12 +94,18 @@ def coarsen(
             else they are dropped. (default: :obj:`False`)
         batch (torch.Tensor, optional): The graph of each node, int64 :math:`[n]`: then an edge between two
             graphs is an error. (default: :obj:`None`)
+        capacity (tuple, optional): For how many clusters and edges there is room in the results: then shapes
+            depend on shapes only, and CUDA does not wait. (default: :obj:`None`)
 
     Returns:
         Coarse: ``edge_index``, int64 :math:`[2, k]`, sorted by row then column, every edge once;
         ``edge_attr``, :math:`[k, \ldots]`, differentiable, or :obj:`None`; and ``representative``, int64
         :math:`[c]`, the smallest node of each cluster, so that ``batch[representative]`` is the batch vector
-        of the coarse graph. Their sizes depend on the data: CUDA waits for the device once.
+        of the coarse graph. Their sizes depend on the data: CUDA waits for the device once. With
+        ``capacity``, a :class:`PaddedCoarse`: the same, then -1 in place of ids and 0 of attributes; and
+        ``count``, on the device, the number of clusters and of edges. Where they do not fit, ``count`` still
+        tells how many there are, all ids are -1 and all attributes NaN: nothing that could be taken for a
+        graph.
 
     Raises:
         RuntimeError: If an argument has the wrong dtype, shape, device or value; on CUDA, an id out of range
@@ -75,7 +121,12 @@ def coarsen(
                 [1, 0]])
         >>> coarse.edge_attr, coarse.representative
         (tensor([1., 1.]), tensor([0, 2]))
+        >>> gpn_ops.coarsen(edge_index, torch.tensor([0, 0, 1, 1]), capacity=(3, 4)).edge_index
+        tensor([[ 0,  1, -1, -1],
+                [ 1,  0, -1, -1]])
     """
+    if capacity is not None:
+        return _coarsen_padded(edge_index, cluster, edge_attr, reduce, self_loops, batch, capacity)
     if edge_attr is None:
         edges, _, representative = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, False, batch)
         return Coarse(edges, None, representative)
@@ -94,6 +145,32 @@ def _largest(attr: Tensor, slot: Tensor, size: int, _: str) -> Tensor:
     slot = slot.view(-1, *[1] * (attr.dim() - 1)).expand_as(attr)
     out = attr.new_zeros(size + 1, *attr.shape[1:])
     return out.scatter_reduce(0, slot, attr, "amax", include_self=False)[:size]
+
+
+def _coarsen_padded(
+    edge_index: Tensor,
+    cluster: Tensor,
+    edge_attr: Tensor | None,
+    reduce: str,
+    self_loops: bool,
+    batch: Tensor | None,
+    capacity: tuple[int, int],
+) -> PaddedCoarse:
+    max_clusters, max_edges = capacity
+    check_coarsen(edge_index, cluster, batch)
+    for size in capacity:
+        check_count("capacity", size)
+    if edge_attr is not None:
+        check_edge_attr(edge_attr, edge_index)
+        check_reduction(reduce)
+    edges, slot, representative, count = torch.ops.gpn.coarsen_padded(
+        edge_index, cluster, max_clusters, max_edges, self_loops, edge_attr is not None, batch
+    )
+    if edge_attr is not None:
+        # Without room every slot is -1, and the sums would be zeros, which could be meant.
+        fits = (count[0] <= max_clusters) & (count[1] <= max_edges)
+        edge_attr = torch.where(fits, _reduce(edge_attr, slot, max_edges, reduce), torch.nan)
+    return PaddedCoarse(edges, edge_attr, representative, count)
 
 
 def check_coarsen(edge_index: Tensor, cluster: Tensor, batch: Tensor | None = None) -> None:
@@ -133,6 +210,53 @@ def plain_coarsen(
     if with_slot:
         slot[kept] = position
     return edges, slot, smallest
+
+
+@plain_form("coarsen_padded")
+def plain_coarsen_padded(
+    edge_index: Tensor,
+    cluster: Tensor,
+    num_clusters: int,
+    num_edges: int,
+    self_loops: bool = False,
+    with_slot: bool = False,
+    batch: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As :func:`plain_coarsen`, in room for ``num_clusters`` and ``num_edges``, and the numbers of clusters
+    and edges."""
+    check_coarsen_padded(edge_index, cluster, num_clusters, num_edges, batch)
+    edges, slot, smallest = plain_coarsen(edge_index, cluster, self_loops, with_slot, batch)
+    count = torch.tensor([smallest.size(0), edges.size(1)], device=cluster.device)
+    fits = edges.size(1) <= num_edges and smallest.size(0) <= num_clusters
+    slot = slot if fits else torch.full_like(slot, -1)
+    return padded(edges, num_edges, fits), slot, padded(smallest, num_clusters, fits), count
+
+
+def check_coarsen_padded(
+    edge_index: Tensor, cluster: Tensor, num_clusters: int, num_edges: int, batch: Tensor | None
+) -> None:
+    check_coarsen(edge_index, cluster, batch)
+    check_count("num_clusters", num_clusters)
+    check_count("num_edges", num_edges)
+
+
+@torch.library.register_fake("gpn::coarsen_padded")
+def _(
+    edge_index: Tensor,
+    cluster: Tensor,
+    num_clusters: int,
+    num_edges: int,
+    self_loops: bool = False,
+    with_slot: bool = False,
+    batch: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    check_coarsen_padded(edge_index, cluster, num_clusters, num_edges, batch)
+    return (
+        cluster.new_empty((2, num_edges)),
+        cluster.new_empty(edge_index.size(1) if with_slot else 0),
+        cluster.new_empty(num_clusters),
+        cluster.new_empty(2),
+    )
 
 
 @torch.library.register_fake("gpn::coarsen")

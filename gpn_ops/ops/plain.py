@@ -41,3 +41,11 @@ def plain_form(name: str) -> Callable[[Function], Function]:
         return function
 
     return register
+
+
+def padded(ids: Tensor, size: int, fits: bool = True) -> Tensor:
+    """Ids with -1 behind them up to a size of the last dimension; -1 only if they do not fit."""
+    out = ids.new_full((*ids.shape[:-1], size), -1)
+    if fits:
+        out[..., : ids.size(-1)] = ids
+    return out

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_metadata, check_values
-from .plain import plain_form
+from ..checks import check_count, check_metadata, check_values
+from .plain import padded, plain_form
 
 
 class Undirected(NamedTuple):
@@ -55,6 +55,19 @@ def plain_undirected(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor
     return torch.unique(torch.stack([low, high]), dim=1, sorted=True, return_inverse=True)
 
 
+@plain_form("undirected_padded")
+def plain_undirected_padded(
+    edge_index: Tensor, num_nodes: int, num_pairs: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As :func:`undirected`, in room for ``num_pairs``; the last result is 0 and their number."""
+    check_metadata(edge_index, None, num_nodes)
+    check_count("num_pairs", num_pairs)
+    pairs, slot = plain_undirected(edge_index, num_nodes)
+    fits = pairs.size(1) <= num_pairs
+    count = torch.tensor([0, pairs.size(1)], device=pairs.device)
+    return padded(pairs, num_pairs, fits), slot if fits else torch.full_like(slot, -1), count
+
+
 @torch.library.register_fake("gpn::undirected")
 def _(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     check_metadata(edge_index, None, num_nodes)
@@ -63,3 +76,12 @@ def _(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
         edge_index.new_empty((2, num_pairs), dtype=torch.int64),
         edge_index.new_empty(edge_index.size(1), dtype=torch.int64),
     )
+
+
+@torch.library.register_fake("gpn::undirected_padded")
+def _(edge_index: Tensor, num_nodes: int, num_pairs: int) -> tuple[Tensor, Tensor, Tensor]:
+    check_metadata(edge_index, None, num_nodes)
+    check_count("num_pairs", num_pairs)
+    shapes = ((2, num_pairs), (edge_index.size(1),), (2,))
+    pairs, slot, count = (edge_index.new_empty(shape, dtype=torch.int64) for shape in shapes)
+    return pairs, slot, count

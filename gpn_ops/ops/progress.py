@@ -1,0 +1,207 @@
+"""How far the graphs of a batch have come: what a level of pooling asks about them, all at once."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..checks import check_batch, check_cluster, check_count, check_dtype, check_metadata, check_shape
+from . import waits
+from .coarsen import Coarse, coarsen
+from .plain import plain_form
+from .reduce import reduce as _reduce
+
+
+class Sizes(NamedTuple):
+    """The numbers that a level of pooling needs on the host, in the order of csrc/core/progress.h."""
+
+    nodes: int
+    """Nodes of graphs that shrink, which have two nodes in one cluster."""
+    edges: int
+    """Their edges."""
+    clusters: int
+    """Their clusters."""
+    coarse_edges: int
+    """The edges between and at these."""
+    clusters_on: int
+    """Clusters of graphs that shrink and still have an edge between two clusters: graphs that go on."""
+    coarse_edges_on: int
+    """The edges of these."""
+    loops_on: int
+    """Of those edges, self-loops."""
+    one_way_on: int
+    """Of those edges, the ones whose reverse is not there."""
+    all_clusters: int
+    """Clusters of all graphs."""
+    all_coarse_edges: int
+    """Edges of the coarse graph."""
+
+
+class Progress(NamedTuple):
+    """How far the graphs of a batch have come."""
+
+    sizes: Tensor
+    """int64 ``[10]``: :class:`Sizes`."""
+    shrinks: Tensor
+    """int64 ``[num_graphs]``: 1 for a graph that has two nodes in one cluster, else 0."""
+    goes_on: Tensor
+    """int64 ``[num_graphs]``: 1 for one that shrinks and still has an edge between two clusters, else 0."""
+
+
+def progress(
+    edge_index: Tensor,
+    batch: Tensor,
+    num_graphs: int,
+    cluster: Tensor | None = None,
+    coarse: Tensor | None = None,
+    representative: Tensor | None = None,
+    count: Tensor | None = None,
+) -> Progress:
+    """What became of the graphs of a batch, without a wait for the device.
+
+    Args:
+        edge_index: The edges, ``[2, m]``.
+        batch: The graph of each node, int64 ``[n]``. A node whose number no graph has is not counted.
+        num_graphs: The number of graphs.
+        cluster: The cluster of each node, int64 ``[n]``. Without it nodes are clusters, all graphs count as
+            shrinking, and neither self-loops nor edges without a reverse are counted.
+        coarse: The edges between clusters, ``[2, k]``, sorted, perhaps with -1 at the end.
+        representative: A node of each cluster, ``[c]``, perhaps with -1 at the end.
+        count: The number of clusters and coarse edges, int64 ``[2]``. Without it they are all there is room
+            for.
+    """
+    out = torch.ops.gpn.progress(edge_index, batch, num_graphs, cluster, coarse, representative, count)
+    num_sizes = len(Sizes._fields)
+    return Progress(out[:num_sizes], out[num_sizes : num_sizes + num_graphs], out[num_sizes + num_graphs :])
+
+
+def coarsen_batch(
+    edge_index: Tensor,
+    cluster: Tensor,
+    edge_attr: Tensor | None,
+    reduce: str,
+    self_loops: bool,
+    batch: Tensor,
+    num_graphs: int,
+    all_edges: Tensor,
+) -> tuple[Coarse, Progress]:
+    """:func:`gpn_ops.coarsen`, and what became of the graphs of the batch: one wait for both on CUDA, after
+    which :obj:`sizes` is on the host.
+
+    Args:
+        all_edges: The edges that count as those of the graphs; ``edge_index`` may have fewer.
+    """
+    if waits.reads_are_free(edge_index.device):
+        coarse = coarsen(edge_index, cluster, edge_attr, reduce, self_loops, batch)
+        return coarse, progress(
+            all_edges, batch, num_graphs, cluster, coarse.edge_index, coarse.representative
+        )
+    room = (cluster.size(0), edge_index.size(1))
+    edges, slot, representative, count = torch.ops.gpn.coarsen_padded(
+        edge_index, cluster, *room, self_loops, edge_attr is not None, batch
+    )
+    found = progress(all_edges, batch, num_graphs, cluster, edges, representative, count)
+    found = found._replace(sizes=found.sizes.cpu())
+    *_, num_clusters, num_edges = found.sizes.tolist()
+    if edge_attr is not None:
+        edge_attr = _reduce(edge_attr, slot, num_edges, reduce)
+    # Not a view, which would hold the memory of all that there was room for.
+    coarse = Coarse(edges[:, :num_edges].contiguous(), edge_attr, representative[:num_clusters])
+    return coarse, found
+
+
+def check_progress(
+    edge_index: Tensor,
+    batch: Tensor,
+    num_graphs: int,
+    cluster: Tensor | None,
+    coarse: Tensor | None,
+    representative: Tensor | None,
+    count: Tensor | None,
+) -> None:
+    check_metadata(edge_index, None, None)
+    check_batch(batch, batch.size(0), "edge_index", edge_index)
+    check_count("num_graphs", num_graphs)
+    if cluster is None:
+        return
+    check_cluster(cluster, edge_index)
+    check_shape("cluster", cluster, ("num_nodes", batch.size(0)))
+    if coarse is None or representative is None:
+        raise RuntimeError("coarse, representative: expected tensors where there is a cluster")
+    check_dtype("coarse", coarse, torch.int64)
+    check_shape("coarse", coarse, ("2", 2), ("num_edges", None))
+    check_dtype("representative", representative, torch.int64)
+    check_shape("representative", representative, ("num_clusters", None))
+    if count is not None:
+        check_dtype("count", count, torch.int64)
+        check_shape("count", count, ("2", 2))
+
+
+@plain_form("progress")
+def plain_progress(
+    edge_index: Tensor,
+    batch: Tensor,
+    num_graphs: int,
+    cluster: Tensor | None = None,
+    coarse: Tensor | None = None,
+    representative: Tensor | None = None,
+    count: Tensor | None = None,
+) -> Tensor:
+    """As :func:`progress`, in one tensor: the sizes, then who shrinks, then who goes on. No waits."""
+    check_progress(edge_index, batch, num_graphs, cluster, coarse, representative, count)
+    # One graph more, for what is in none.
+    nowhere = batch.new_full((1,), num_graphs)
+    graph = torch.where((batch >= 0) & (batch < num_graphs), batch, num_graphs)
+    row, col = edge_index.long()
+    if cluster is None or coarse is None or representative is None:
+        coarse, graph_of_cluster = edge_index.long(), torch.cat([graph, nowhere])
+        shrinks = batch.new_ones(num_graphs + 1)
+        all_sizes = batch.new_tensor([graph.size(0), coarse.size(1)])
+    else:
+        graph_of_cluster = torch.cat([graph, nowhere]).index_select(
+            0, torch.where(representative < 0, graph.size(0), representative)
+        )
+        graph_of_cluster = torch.cat([graph_of_cluster, nowhere])
+        joins = (row != col) & (cluster.index_select(0, row) == cluster.index_select(0, col))
+        marked = torch.where(joins, graph.index_select(0, row), num_graphs)
+        shrinks = batch.new_zeros(num_graphs + 1).index_fill(0, marked, 1)
+        all_sizes = batch.new_tensor([representative.size(0), coarse.size(1)]) if count is None else count
+    shrinks[-1] = 0
+    coarse = torch.where(coarse < 0, graph_of_cluster.size(0) - 1, coarse)
+    graph_of_edge = graph_of_cluster.index_select(0, coarse.flatten()).view(2, -1)
+    joined = torch.where(coarse[0] != coarse[1], graph_of_edge, num_graphs)
+    goes_on = batch.new_zeros(num_graphs + 1).index_fill(0, joined.flatten(), 1) * shrinks
+
+    on = goes_on.index_select(0, graph_of_edge[0])
+    zero = batch.new_zeros(())
+    loops, one_way = zero, zero
+    if cluster is not None:
+        key, reverse = (end[0] * graph_of_cluster.size(0) + end[1] for end in (coarse, coarse.flip(0)))
+        at = torch.searchsorted(key, reverse).clamp(max=max(key.size(0) - 1, 0))
+        loops = (on * (coarse[0] == coarse[1])).sum()
+        one_way = (on * (key.index_select(0, at) != reverse)).sum()
+    counted = (
+        shrinks.index_select(0, graph).sum(),
+        shrinks.index_select(0, graph.index_select(0, row)).sum(),
+        shrinks.index_select(0, graph_of_cluster).sum(),
+        shrinks.index_select(0, graph_of_edge[0]).sum(),
+        goes_on.index_select(0, graph_of_cluster).sum(),
+        on.sum(),
+        loops,
+        one_way,
+    )
+    return torch.cat([torch.stack(counted), all_sizes, shrinks[:-1], goes_on[:-1]])
+
+
+@torch.library.register_fake("gpn::progress")
+def _(
+    edge_index: Tensor,
+    batch: Tensor,
+    num_graphs: int,
+    cluster: Tensor | None = None,
+    coarse: Tensor | None = None,
+    representative: Tensor | None = None,
+    count: Tensor | None = None,
+) -> Tensor:
+    check_progress(edge_index, batch, num_graphs, cluster, coarse, representative, count)
+    return batch.new_empty(len(Sizes._fields) + 2 * num_graphs)

@@ -1,0 +1,12 @@
+"""Where the host has to wait for what it reads."""
+
+import torch
+
+
+def is_host(device: torch.device) -> bool:
+    return device.type == "cpu"
+
+
+def reads_are_free(device: torch.device) -> bool:
+    """Whether a size can be read where it is found; else all of a level are read together, once."""
+    return is_host(device) or torch.compiler.is_compiling()

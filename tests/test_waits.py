@@ -1,0 +1,132 @@
+"""How often the host waits for a GPU, and what it reads there: one read a level, one for the first pairs."""
+
+from pathlib import Path
+
+import graphs
+import pytest
+import torch
+
+from gpn_ops.nn import ParseHierarchy, ParsePooling
+from gpn_ops.ops import undirected, waits
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def gpu_model(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import emulation
+    import gpu_model
+
+    if emulation.find_cmake() is None:
+        pytest.skip("needs cmake")
+    return gpu_model
+
+
+def batch_of_graphs():
+    """Two that shrink for long, one without edges between nodes, one that is empty, one node alone."""
+    edge_index = torch.cat(
+        [graphs.path(40), graphs.ring(12) + 40, torch.tensor([[52], [52]]), graphs.path(2) + 54], dim=1
+    )
+    batch = torch.tensor([0] * 40 + [1] * 12 + [2] * 2 + [4] * 2 + [5])
+    return torch.randn(57, 8), edge_index, batch
+
+
+def count(gpu_model, function):
+    tally = gpu_model.Tally()
+    with gpu_model.as_on_cuda(tally), tally:
+        result = function()
+    ours = iter(gpu_model.count_ours(tally.calls))
+    kernels = [
+        k for item in tally.noted for k in ([item] if isinstance(item, gpu_model.Kernel) else next(ours))
+    ]
+    return result, int(sum(k.waits for k in kernels)), int(sum(k.launches for k in kernels))
+
+
+@pytest.fixture
+def narrow(gpu_model, monkeypatch):
+    monkeypatch.setattr(gpu_model, "CHANNELS", 32)
+    return gpu_model
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize("with_attr", [False, True])
+def test_a_level_waits_once(narrow, with_attr, batch_size):
+    torch.manual_seed(0)
+    hierarchy = ParseHierarchy(ParsePooling(32))
+    _, edge_index, batch = batch_of_graphs()
+    # A graph that leaves at once with a self-loop takes a pair along: they are looked for again, with a wait.
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    x = torch.randn(57, 32, requires_grad=True)
+    edge_attr = torch.rand(edge_index.size(1), 3) if with_attr else None
+
+    def train():
+        out = hierarchy(x, edge_index, edge_attr, batch, batch_size)
+        out.x.sum().backward()
+        return out.tree
+
+    tree, num_waits, launches = count(narrow, train)
+    assert len(tree.levels) > 2
+    assert num_waits == len(tree.levels) + 1
+    assert launches < 250 * len(tree.levels)
+
+
+def test_a_layer_waits_once_if_it_knows_the_pairs(narrow):
+    pool = ParsePooling(32)
+    _, edge_index, batch = batch_of_graphs()
+    x = torch.randn(57, 32)
+    assert count(narrow, lambda: pool(x, edge_index, batch=batch))[1] == 2
+    pairs = undirected(edge_index, 57)
+    out, num_waits, _ = count(narrow, lambda: pool(x, edge_index, batch=batch, undirected=pairs))
+    assert num_waits == 1
+    assert torch.equal(out.x, pool(x, edge_index, batch=batch).x)
+
+
+@pytest.mark.parametrize("options", [{}, {"self_loops": True}, {"weighted": True}, {"drop_edge": 0.3}])
+@pytest.mark.parametrize("batch_size", [None, 80])
+@pytest.mark.parametrize("with_attr", [False, True])
+def test_reading_together_gives_the_same(monkeypatch, options, batch_size, with_attr):
+    """The way that devices take whose answers the host waits for, on the CPU: the same bits."""
+    torch.manual_seed(1)
+    hierarchy = ParseHierarchy(ParsePooling(8, **options))
+    x, edge_index, batch = batch_of_graphs()
+    if batch_size is not None:
+        batch = batch + 70  # more graphs than nodes
+    edge_attr = torch.rand(edge_index.size(1), 3) if with_attr else None
+    runs = []
+    for free in (True, False):
+        with monkeypatch.context() as patch:
+            if not free:
+                patch.setattr(waits, "reads_are_free", lambda device: False)
+            torch.manual_seed(2)
+            runs.append(hierarchy(x, edge_index, edge_attr, batch, batch_size))
+    expected, got = runs
+    assert torch.equal(got.x, expected.x)
+    assert torch.equal(got.tree.height, expected.tree.height)
+    assert len(got.tree.levels) == len(expected.tree.levels) > 1
+    for one, other in zip(got.tree.levels, expected.tree.levels, strict=True):
+        for name, value in vars(other).items():
+            if value is None:
+                assert getattr(one, name) is None
+            else:
+                assert torch.equal(getattr(one, name), value), name
+
+
+@pytest.mark.parametrize(
+    ("batch", "batch_size", "message"),
+    [([0, -1], None, "non-negative numbers of graphs, got -1"), ([0, 5], 3, "below batch_size = 3, got 5")],
+)
+def test_numbers_of_graphs_are_checked_where_they_are_read(monkeypatch, batch, batch_size, message):
+    monkeypatch.setattr(waits, "reads_are_free", lambda device: False)
+    with pytest.raises(RuntimeError, match=f"batch: expected .*{message}"):
+        ParseHierarchy(ParsePooling(8))(
+            torch.randn(2, 8), torch.empty(2, 0, dtype=torch.long), None, torch.tensor(batch), batch_size
+        )
+
+
+def test_more_graphs_than_nodes(monkeypatch):
+    monkeypatch.setattr(waits, "reads_are_free", lambda device: False)
+    batch = torch.tensor([9, 9, 9])
+    out = ParseHierarchy(ParsePooling(8))(torch.randn(3, 8), graphs.path(3), batch=batch)
+    assert out.x.shape == (10, 8)
+    assert int(out.tree.height[9]) > 0
