@@ -12,7 +12,7 @@ import graphs
 import naive
 import submodules
 
-from gpn_ops.nn import EdgeScorer
+from gpn_ops.nn import EdgeScorer, ParsePooling
 from gpn_ops.ops import Undirected, edge_logits, tiles
 
 LAYERS = (1, 2, 3)
@@ -170,6 +170,52 @@ def test_autocast_runs_products_in_half_precision_only(device, recompute):
     torch.testing.assert_close(scores, exact, atol=0.05, rtol=0)
     scores.sum().backward()
     assert {p.grad.dtype for p in scorer.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("num_layers", LAYERS)
+def test_products_of_large_features_stay_in_the_range_of_float16(device, num_layers, recompute, autocast):
+    """From 256 on a square is past float16's largest number; counts of PROTEINS and DD reach that."""
+    torch.manual_seed(0)
+    h, edge_index = example(device, dtype=torch.float32)
+    large = (h.detach() * 300).half()
+    assert bool(large.abs().max() > 256)
+    scorer = EdgeScorer(6, num_layers, recompute=recompute).to(device)
+    for layer in scorer.lins:
+        torch.nn.init.normal_(layer.weight, std=2e-5 if num_layers == 1 else 0.3)
+    expected = scorer(large.float(), edge_index)
+    half = scorer if autocast else copy.deepcopy(scorer).half()
+    features = large.clone().requires_grad_()
+    with torch.autocast(device.type, torch.float16, enabled=autocast):
+        scores = half(features, edge_index)
+    torch.testing.assert_close(scores, expected, atol=0.02, rtol=0)
+    (scores.mean() / 8).backward()  # in the range that a GradScaler finds
+    assert all(bool(value.grad.isfinite().all()) for value in (features, *half.parameters()))
+    assert bool(features.grad.abs().max() > 0)
+
+
+def test_a_layer_trains_on_large_features_under_autocast_of_float16(device):
+    torch.manual_seed(0)
+    x, edge_index = example(device, channels=8, dtype=torch.float32)
+    x = x.detach().abs() * 1000
+    embed, pool = torch.nn.Linear(8, 8).to(device), ParsePooling(8).to(device)
+    parameters = [*embed.parameters(), *pool.parameters()]
+    optimizer = torch.optim.Adam(parameters, 1e-2)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.float16):
+            h = embed(x)
+            assert h.dtype == torch.float16
+            assert bool(h.abs().max() > 256)
+            out = pool(h, edge_index)
+            loss = (out.score.float() - 0.25).square().mean()
+        loss.backward()
+        assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in parameters)
+        optimizer.step()
+        losses.append(float(loss))
+    assert losses[-1] < losses[0]
 
 
 # ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from gpn_ops import ops
-from gpn_ops.ops.tiles import draw_seed, matmul_dtype, wide_dtype
+from gpn_ops.ops.tiles import draw_seed, matmul_dtype, product_dtype, wide_dtype
 
 from ._children import are_plain, call_wide, keeps_nothing, parameters_of
 from ._inputs import check_num_layers, check_probability, check_recompute
@@ -20,8 +20,8 @@ class EdgeScorer(torch.nn.Module):
     in memory :math:`O(nd + m)`, forward and backward: rows of :math:`\mathbf{h}_i \odot \mathbf{h}_j` exist
     for one tile of edges at a time, and are computed anew in backward. They exist for all edges at once, in
     memory :math:`O(md)`, while gradients are on and :obj:`recompute` is off, and where a child was replaced,
-    subclassed or has hooks: it is called then, as any module is (the last layer, in half precision, with
-    features and parameters widened to float32).
+    subclassed or has hooks: it is called then, as any module is (the last layer, in half precision, and in
+    float16 the first one too, with features and parameters widened to float32).
 
     The MLP is a Linear layer, followed by any number of (LayerNorm, ReLU, dropout, Linear). An edge and its
     reverse are scored once and get the same bits; an edge without a reverse is scored on its own.
@@ -106,11 +106,16 @@ class EdgeScorer(torch.nn.Module):
                 hidden = [module for layer in zip(self.lins, self.norms, strict=False) for module in layer]
                 parameters = [*parameters_of(hidden), weight, bias]
                 return ops.edge_logits(h, pairs, parameters, product, self.dropout, seed)
-        if not self.norms:
-            h = h.to(wide_dtype(h.dtype))
-        z = ops.lift(h, pairs[0]) * ops.lift(h, pairs[1])
+        z = ops.lift(h, pairs[0]).to(wide_dtype(h.dtype)) * ops.lift(h, pairs[1])
         for layer, (lin, norm) in enumerate(zip(self.lins, self.norms, strict=False)):
-            z = relu_dropout(norm(lin(z)), self.dropout, seed, layer)
+            if layer > 0:
+                z = norm(lin(z))
+            elif product_dtype(h) == torch.float16:
+                # Products of features may exceed its range; a LayerNorm brings them back.
+                z = call_wide(norm, call_wide(lin, z)).to(h.dtype)
+            else:
+                z = norm(lin(z.to(h.dtype)))
+            z = relu_dropout(z, self.dropout, seed, layer)
         return call_wide(self.lins[-1], z).squeeze(-1)
 
     def __repr__(self) -> str:

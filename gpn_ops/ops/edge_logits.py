@@ -8,7 +8,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from . import derivatives
 from .pair_product import pair_product, pair_product_backward_
-from .tiles import Hidden, TileDropout, like_parameters, product_flops, tiles, wide_dtype
+from .tiles import Hidden, TileDropout, autocast_off, like_parameters, product_flops, tiles, wide_dtype
 
 
 def edge_logits(
@@ -30,7 +30,8 @@ def edge_logits(
         pairs (torch.Tensor): int64 :math:`[2, u]`.
         parameters (list[torch.Tensor]): Weight and bias of every Linear, each but the last one followed by
             those of its LayerNorm.
-        product (torch.dtype): What matrix products run in.
+        product (torch.dtype): What matrix products run in; float16 means float32, as products of features
+            may exceed its range.
         dropout (float, optional): The probability with which a hidden value is dropped.
             (default: :obj:`0.0`)
         seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`h`. Without it nothing is
@@ -59,15 +60,20 @@ class _Scorer:
         self, h: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
     ) -> None:
         self.wide = wide_dtype(h.dtype)
+        # Widened before anything is multiplied: the product of two features may exceed what half precision
+        # holds, from 256 on in float16. That type has no range for the rows of matrix products either.
+        self.h = h.to(self.wide)
+        if product == torch.float16:
+            product = self.wide
         self.dropout = TileDropout(dropout, seed)
         self.hidden = Hidden(parameters[:-2], True, product, self.wide, self.dropout)
         # Of the wide type: rounded to half precision, the scores of many edges would be equal.
         self.weight = parameters[-2].view(-1).to(self.wide)
         self.bias = parameters[-1].to(self.wide)
 
-    def product(self, h: Tensor, pairs: Tensor, row: int) -> Tensor:
+    def product(self, pairs: Tensor, row: int) -> Tensor:
         self.dropout.start(row)
-        return pair_product(h, pairs).to(self.wide)
+        return pair_product(self.h, pairs)
 
 
 @torch.library.impl("gpn::edge_logits", "CompositeExplicitAutograd")
@@ -81,9 +87,10 @@ def _(
 ) -> Tensor:
     scorer = _Scorer(h, parameters, product, dropout, seed)
     out = h.new_empty(pairs.size(1), dtype=scorer.wide)
-    for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
-        z = scorer.hidden.forward(scorer.product(h, pairs[:, tile], tile.start))
-        torch.addmv(scorer.bias, z, scorer.weight, out=out[tile])
+    with autocast_off(h.device):
+        for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
+            z = scorer.hidden.forward(scorer.product(pairs[:, tile], tile.start))
+            torch.addmv(scorer.bias, z, scorer.weight, out=out[tile])
     return out
 
 
@@ -107,12 +114,13 @@ def _(
     grad_h = torch.zeros_like(h, dtype=scorer.wide)
     grads = scorer.hidden.start_backward()
     grad_weight = torch.zeros_like(scorer.weight)
-    for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
-        z = scorer.hidden.forward_saving(scorer.product(h, pairs[:, tile], tile.start))
-        grad_weight.addmv_(z.t(), grad[tile])
-        del z
-        grad_product = scorer.hidden.backward(torch.outer(grad[tile], scorer.weight))
-        pair_product_backward_(grad_h, grad_product.to(h.dtype), h, pairs[:, tile])
+    with autocast_off(h.device):
+        for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
+            z = scorer.hidden.forward_saving(scorer.product(pairs[:, tile], tile.start))
+            grad_weight.addmv_(z.t(), grad[tile])
+            del z
+            grad_product = scorer.hidden.backward(torch.outer(grad[tile], scorer.weight))
+            pair_product_backward_(grad_h, grad_product, scorer.h, pairs[:, tile])
     grads += [grad_weight.view(1, -1), grad.sum(dim=0, keepdim=True)]
     return [grad_h.to(h.dtype), *like_parameters(grads, parameters)]
 
