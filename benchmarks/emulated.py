@@ -103,9 +103,13 @@ class Recorder(TorchDispatchMode):
         return returned
 
 
+# Those that have a kernel for the CPU, and are made of others elsewhere.
+LOOPS = ("gpn::edge_logits", "gpn::edge_logits_backward")
+
+
 def has_kernel(name: str) -> bool:
-    """Whether an operator is one of csrc, and not made of others in Python."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    """Whether an operator has a kernel for CUDA in csrc, and is not made of others in Python."""
+    return name not in LOOPS and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
 
 
 def copy_of(tensor: Tensor) -> Tensor:

@@ -39,10 +39,10 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   // MLPs in tiles of rows. `product` is the dtype of matrix products; without a seed nothing is dropped.
   m.def(
       "edge_logits(Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, float dropout, Tensor? "
-      "seed) -> Tensor");
+      "seed, SymInt tile_rows) -> Tensor");
   m.def(
       "edge_logits_backward(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, "
-      "float dropout, Tensor? seed) -> Tensor[]");
+      "float dropout, Tensor? seed, SymInt tile_rows) -> Tensor[]");
   m.def("residual(Tensor x, Tensor[] parameters, ScalarType product, float dropout, Tensor? seed) -> Tensor");
   m.def(
       "residual_sum(Tensor x, Tensor cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "

@@ -214,7 +214,7 @@ def test_a_layer_trains_on_large_features_under_autocast_of_float16(device):
         loss.backward()
         assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in parameters)
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert losses[-1] < losses[0]
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from . import derivatives
+from . import derivatives, tiles
 from .pair_product import pair_product, pair_product_backward_
-from .tiles import Hidden, TileDropout, autocast_off, like_parameters, product_flops, tiles, wide_dtype
+from .tiles import Hidden, TileDropout, autocast_off, cut, like_parameters, product_flops, wide_dtype
 
 
 def edge_logits(
@@ -50,7 +50,8 @@ def edge_logits(
         >>> ops.edge_logits(h, torch.tensor([[0], [1]]), parameters, torch.float32)
         tensor([1.0000])
     """
-    return torch.ops.gpn.edge_logits(h, pairs, parameters, product, dropout, seed)
+    rows = tiles.tile_rows(h.device, h.size(1), len(parameters) // 4)
+    return torch.ops.gpn.edge_logits(h, pairs, parameters, product, dropout, seed, rows)
 
 
 class _Scorer:
@@ -84,11 +85,12 @@ def _(
     product: torch.dtype,
     dropout: float,
     seed: Tensor | None,
+    tile_rows: int,
 ) -> Tensor:
     scorer = _Scorer(h, parameters, product, dropout, seed)
     out = h.new_empty(pairs.size(1), dtype=scorer.wide)
     with autocast_off(h.device):
-        for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
+        for tile in cut(pairs.size(1), tile_rows):
             z = scorer.hidden.forward(scorer.product(pairs[:, tile], tile.start))
             torch.addmv(scorer.bias, z, scorer.weight, out=out[tile])
     return out
@@ -108,6 +110,7 @@ def _(
     product: torch.dtype,
     dropout: float,
     seed: Tensor | None,
+    tile_rows: int,
 ) -> list[Tensor]:
     """The gradients of h and of the parameters."""
     scorer = _Scorer(h, parameters, product, dropout, seed)
@@ -115,7 +118,7 @@ def _(
     grads = scorer.hidden.start_backward()
     grad_weight = torch.zeros_like(scorer.weight)
     with autocast_off(h.device):
-        for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
+        for tile in cut(pairs.size(1), tile_rows):
             z = scorer.hidden.forward_saving(scorer.product(pairs[:, tile], tile.start))
             grad_weight.addmv_(z.t(), grad[tile])
             del z
@@ -131,16 +134,16 @@ def _(grad: Tensor, h: Tensor, pairs: Tensor, parameters: list[Tensor], *_: Any)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    h, pairs, parameters, ctx.product, ctx.dropout, seed = inputs
+    h, pairs, parameters, ctx.product, ctx.dropout, seed, ctx.tile_rows = inputs
     ctx.save_for_backward(h, pairs, seed, *parameters)
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     h, pairs, seed, *parameters = ctx.saved_tensors
     grad_h, *grads = torch.ops.gpn.edge_logits_backward(
-        grad, h, pairs, parameters, ctx.product, ctx.dropout, seed
+        grad, h, pairs, parameters, ctx.product, ctx.dropout, seed, ctx.tile_rows
     )
-    return grad_h, None, grads, None, None, None
+    return grad_h, None, grads, None, None, None, None
 
 
 derivatives.register("edge_logits", _backward, _save)

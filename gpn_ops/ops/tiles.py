@@ -36,7 +36,11 @@ def tile_rows(device: torch.device, channels: int, num_layers: int) -> int:
 
 def tiles(rows: Tensor, dim: int, channels: int, num_layers: int) -> Iterator[slice]:
     """The tiles of what ``rows`` counts along ``dim``."""
-    num_rows, size = rows.size(dim), tile_rows(rows.device, channels, num_layers)
+    yield from cut(rows.size(dim), tile_rows(rows.device, channels, num_layers))
+
+
+def cut(num_rows: int, size: int) -> Iterator[slice]:
+    """So many rows, in tiles of this size."""
     for start in range(0, num_rows, size):
         yield slice(start, min(start + size, num_rows))
 
