@@ -23,28 +23,30 @@ template <class W>
 [[gnu::always_inline]] inline void normalise_rows_body(const HiddenLayer<W>& layer, int64_t rows,
                                                        int64_t width, bool relu, const W* a, W* normalised,
                                                        W* factor, W* z) {
+  const W* __restrict bias = layer.bias;
+  const W* __restrict norm_weight = layer.norm_weight;
+  const W* __restrict norm_bias = layer.norm_bias;
+  const W least = relu ? W(0) : -std::numeric_limits<W>::infinity();
   for (int64_t row = 0; row < rows; ++row, a += width, z += width) {
-    const W mean =
-        sum_lanes<W>(width, [=, bias = layer.bias](int64_t k) { return a[k] + bias[k]; }) / W(width);
+    const W mean = sum_lanes<W>(width, [=](int64_t k) { return a[k] + bias[k]; }) / W(width);
     const W variance = sum_lanes<W>(width,
-                                    [=, bias = layer.bias](int64_t k) {
+                                    [=](int64_t k) {
                                       const W x = a[k] + bias[k] - mean;
                                       return x * x;
                                     }) /
                        W(width);
     const W rstd = W(1) / std::sqrt(variance + W(kLayerNormEps));
-    const W least = relu ? W(0) : -std::numeric_limits<W>::infinity();
     if (normalised != nullptr) {
-      W* kept = normalised + row * width;
-      for (int64_t k = 0; k < width; ++k) kept[k] = (a[k] + layer.bias[k] - mean) * rstd;
+      W* x = normalised + row * width;
       for (int64_t k = 0; k < width; ++k) {
-        const W y = kept[k] * layer.norm_weight[k] + layer.norm_bias[k];
+        x[k] = (a[k] + bias[k] - mean) * rstd;
+        const W y = x[k] * norm_weight[k] + norm_bias[k];
         z[k] = least > y ? least : y;  // NaN stays
       }
       factor[row] = rstd;
     } else {
       for (int64_t k = 0; k < width; ++k) {
-        const W y = (a[k] + layer.bias[k] - mean) * rstd * layer.norm_weight[k] + layer.norm_bias[k];
+        const W y = (a[k] + bias[k] - mean) * rstd * norm_weight[k] + norm_bias[k];
         z[k] = least > y ? least : y;
       }
     }
@@ -82,29 +84,40 @@ template <class W>
 [[gnu::always_inline]] inline void normalise_rows_backward_body(const HiddenLayer<W>& layer, int64_t rows,
                                                                 int64_t width, W scale, const W* grad,
                                                                 const W* weight, const W* grad_z,
-                                                                const W* normalised, const W* factor, W* z,
-                                                                const ColumnSums<W>& sums) {
-  for (int64_t row = 0; row < rows; ++row, z += width, normalised += width) {
-    const W g = grad[row];
+                                                                const W* normalised, const W* factor,
+                                                                W* all_z, const ColumnSums<W>& sums) {
+  // Copies that no store can change: the compiler makes vector code of the loops.
+  W* __restrict bias_sum = sums.bias;
+  W* __restrict norm_weight_sum = sums.norm_weight;
+  W* __restrict norm_bias_sum = sums.norm_bias;
+  W* __restrict weight_sum = sums.last_weight;
+  const W* __restrict norm_weight = layer.norm_weight;
+  const W* __restrict last_weight = weight;
+  for (int64_t row = 0; row < rows; ++row) {
+    const W g = grad[row], rstd = factor[row];
+    W* __restrict z = all_z + row * width;
+    const W* __restrict x = normalised + row * width;
+    // Multiplied by 0 or by the scale: a choice between results would become a branch.
     if (grad_z != nullptr) {
-      const W* from = grad_z + row * width;
-      for (int64_t k = 0; k < width; ++k) z[k] = z[k] <= 0 ? W(0) : from[k] * scale;
+      const W* __restrict from = grad_z + row * width;
+      for (int64_t k = 0; k < width; ++k) z[k] = from[k] * (z[k] > 0 ? scale : W(0));
     } else {
+      const W scaled = g * scale;
       for (int64_t k = 0; k < width; ++k) {
-        sums.last_weight[k] += g * z[k];
-        z[k] = z[k] <= 0 ? W(0) : g * weight[k] * scale;
+        weight_sum[k] += g * z[k];
+        z[k] = last_weight[k] * (z[k] > 0 ? scaled : W(0));
       }
     }
     for (int64_t k = 0; k < width; ++k) {
-      sums.norm_weight[k] += z[k] * normalised[k];
-      sums.norm_bias[k] += z[k];
-      z[k] *= layer.norm_weight[k];
+      norm_weight_sum[k] += z[k] * x[k];
+      norm_bias_sum[k] += z[k];
+      z[k] *= norm_weight[k];
     }
     const W mean = sum_lanes<W>(width, [=](int64_t k) { return z[k]; }) / W(width);
-    const W slope = sum_lanes<W>(width, [=](int64_t k) { return z[k] * normalised[k]; }) / W(width);
+    const W slope = sum_lanes<W>(width, [=](int64_t k) { return z[k] * x[k]; }) / W(width);
     for (int64_t k = 0; k < width; ++k) {
-      z[k] = factor[row] * (z[k] - mean - normalised[k] * slope);
-      sums.bias[k] += z[k];
+      z[k] = rstd * (z[k] - mean - x[k] * slope);
+      bias_sum[k] += z[k];
     }
   }
 }

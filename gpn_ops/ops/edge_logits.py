@@ -6,7 +6,18 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from ..checks import (
+    Size,
+    check,
+    check_device,
+    check_dtype,
+    check_floating,
+    check_pairs,
+    check_shape,
+    sum_dtype,
+)
 from . import derivatives, tiles
+from .dropout import check_seed
 from .pair_product import pair_product, pair_product_backward_
 from .tiles import Hidden, TileDropout, autocast_off, cut, like_parameters, product_flops, wide_dtype
 
@@ -54,6 +65,41 @@ def edge_logits(
     return torch.ops.gpn.edge_logits(h, pairs, parameters, product, dropout, seed, rows)
 
 
+def check_edge_logits(
+    h: Tensor,
+    pairs: Tensor,
+    parameters: list[Tensor],
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int | torch.SymInt,
+) -> None:
+    check_pairs(h, pairs)
+    count, channels = len(parameters), ("channels", h.size(1))
+    if count < 6 or count % 4 != 2:
+        raise RuntimeError(
+            "parameters: expected weight, bias, norm weight and norm bias of every hidden layer, then weight "
+            f"and bias of the last, got {count} tensors"
+        )
+    shapes: list[tuple[Size, ...]] = [(channels, channels), (channels,), (channels,), (channels,)]
+    shapes = shapes * (count // 4) + [(("1", 1), channels), (("1", 1),)]
+    for i, (parameter, shape) in enumerate(zip(parameters, shapes, strict=True)):
+        check_floating(f"parameters[{i}]", parameter)
+        check_shape(f"parameters[{i}]", parameter, *shape)
+        check_device(f"parameters[{i}]", parameter, "h", h)
+    if not 0 <= dropout <= 1:
+        raise RuntimeError(f"dropout: expected a probability, got {dropout:g}")
+    if seed is not None:
+        check_seed(seed, "h", h)
+    check(tile_rows >= 1, lambda: f"tile_rows: expected a positive integer, got {tile_rows}")
+
+
+def check_edge_logits_backward(grad: Tensor, h: Tensor, pairs: Tensor, *arguments: Any) -> None:
+    check_edge_logits(h, pairs, *arguments)
+    check_dtype("grad", grad, sum_dtype(h))
+    check_shape("grad", grad, ("num_pairs", pairs.size(1)))
+    check_device("grad", grad, "h", h)
+
+
 class _Scorer:
     """The parameters of a scorer, ready to be applied to tiles."""
 
@@ -77,8 +123,7 @@ class _Scorer:
         return pair_product(self.h, pairs)
 
 
-@torch.library.impl("gpn::edge_logits", "CompositeExplicitAutograd")
-def _(
+def plain_edge_logits(
     h: Tensor,
     pairs: Tensor,
     parameters: list[Tensor],
@@ -87,6 +132,8 @@ def _(
     seed: Tensor | None,
     tile_rows: int,
 ) -> Tensor:
+    """As :func:`edge_logits`, in tiles of so many rows; without a gradient."""
+    check_edge_logits(h, pairs, parameters, dropout, seed, tile_rows)
     scorer = _Scorer(h, parameters, product, dropout, seed)
     out = h.new_empty(pairs.size(1), dtype=scorer.wide)
     with autocast_off(h.device):
@@ -97,12 +144,20 @@ def _(
 
 
 @torch.library.register_fake("gpn::edge_logits")
-def _(h: Tensor, pairs: Tensor, *_: Any) -> Tensor:
+def _(
+    h: Tensor,
+    pairs: Tensor,
+    parameters: list[Tensor],
+    product: torch.dtype,
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int,
+) -> Tensor:
+    check_edge_logits(h, pairs, parameters, dropout, seed, tile_rows)
     return h.new_empty(pairs.size(1), dtype=wide_dtype(h.dtype))
 
 
-@torch.library.impl("gpn::edge_logits_backward", "CompositeExplicitAutograd")
-def _(
+def plain_edge_logits_backward(
     grad: Tensor,
     h: Tensor,
     pairs: Tensor,
@@ -113,6 +168,7 @@ def _(
     tile_rows: int,
 ) -> list[Tensor]:
     """The gradients of h and of the parameters."""
+    check_edge_logits_backward(grad, h, pairs, parameters, dropout, seed, tile_rows)
     scorer = _Scorer(h, parameters, product, dropout, seed)
     grad_h = torch.zeros_like(h, dtype=scorer.wide)
     grads = scorer.hidden.start_backward()
@@ -128,8 +184,23 @@ def _(
     return [grad_h.to(h.dtype), *like_parameters(grads, parameters)]
 
 
+# The form that is made of other operators, for devices that have no kernel of their own.
+torch.library.impl("gpn::edge_logits", "CompositeExplicitAutograd", plain_edge_logits)
+torch.library.impl("gpn::edge_logits_backward", "CompositeExplicitAutograd", plain_edge_logits_backward)
+
+
 @torch.library.register_fake("gpn::edge_logits_backward")
-def _(grad: Tensor, h: Tensor, pairs: Tensor, parameters: list[Tensor], *_: Any) -> list[Tensor]:
+def _(
+    grad: Tensor,
+    h: Tensor,
+    pairs: Tensor,
+    parameters: list[Tensor],
+    product: torch.dtype,
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int,
+) -> list[Tensor]:
+    check_edge_logits_backward(grad, h, pairs, parameters, dropout, seed, tile_rows)
     return [torch.empty_like(tensor) for tensor in (h, *parameters)]
 
 
