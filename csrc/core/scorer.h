@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "platform.h"
 #include "random.h"
 
 namespace gpn {
@@ -32,7 +33,7 @@ struct Scorer {
 
   int64_t layers() const { return int64_t(hidden.size()); }
   // The place of the first value of a row.
-  static int64_t place(int64_t layer, int64_t row, int64_t width) {
+  static GPN_HOST_DEVICE int64_t place(int64_t layer, int64_t row, int64_t width) {
     return (layer << kPlacesLog2) + row * width;
   }
 };

@@ -17,7 +17,7 @@
 
 STABLE_TORCH_LIBRARY_IMPL(gpn, CPU, m) {
   GPN_IMPLEMENT_OPERATORS(m, gpn::cpu::Device)
-  // Elsewhere these are loops over tiles, in gpn_ops/ops/.
+  // On CUDA the second is a loop over tiles, in gpn_ops/ops/.
   m.impl("edge_logits", GPN_BOX(gpn::cpu::Device, edge_logits));
   m.impl("edge_logits_backward", GPN_BOX(gpn::cpu::Device, edge_logits_backward));
 }
