@@ -14,23 +14,15 @@ All are checked against each other before anything is timed.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import common
 import torch
+from pages.coarsen import PEERS, SPARSE, plots, report
 from torch import Tensor
 from torch_geometric.utils import coalesce
 from tqdm import tqdm
 
 import gpn_ops
-
-SPARSE = "sparse"
-# method: what it is compared with
-PEERS = {
-    "coarsen": "coalesce",
-    "self-loops": "coalesce, self-loops",
-    "weighted": "coalesce, weighted",
-}
 
 
 class Case:
@@ -81,55 +73,6 @@ class Case:
             "seconds": {name: run._asdict() for name, run in runs.items()},
             "scratch_bytes_per_node": scratch / self.num_nodes,
         }
-
-
-NOTES = """\
-Scratch memory of the unweighted form. With attributes the operator also writes down which coarse edge
-each edge became, in random order, and reduces by it; that is what bounds the weighted form."""
-
-
-def sparse(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results on random graphs. Older ones have no others."""
-    return [result for result in content["results"] if result.get("kind", SPARSE) == SPARSE]
-
-
-def report(content: dict[str, Any]) -> str:
-    """The table, in Markdown."""
-    rows = []
-    names = list(content["results"][0]["seconds"])
-    for result in content["results"]:
-        median = {name: run["median"] for name, run in result["seconds"].items()}
-        rows.append(
-            [
-                f"{result.get('kind', SPARSE)} {result['num_nodes']:,}",
-                *(f"{1e3 * median[name]:.3g}" for name in names),
-                *(f"{median[peer] / median[name]:.1f}" for name, peer in PEERS.items()),
-                f"{result['scratch_bytes_per_node']:.1f}",
-            ]
-        )
-    ratios = [f"coalesce / {name}" for name in PEERS]
-    return common.table(["nodes", *(f"{name} (ms)" for name in names), *ratios, "scratch bytes / node"], rows)
-
-
-def highlights(content: dict[str, Any]) -> list[list[str]]:
-    """What README.md shows."""
-    if random := sparse(content):
-        shown, graph = random[-1], f"{random[-1]['num_nodes']:,} nodes"
-    else:
-        shown = content["results"][0]
-        graph = f"a real graph with hubs ({common.how(content['machine'])})"
-    median = {name: run["median"] for name, run in shown["seconds"].items()}
-    title = f"`coarsen`, {graph}: times faster than PyG's `coalesce` alone"
-    return [[title, f"{median['coalesce'] / median['coarsen']:.1f}"]]
-
-
-def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
-    if not sparse(content):
-        return {}  # two graphs of one size: nothing to draw
-    machine = content["machine"]
-    title = f"Coarsening a sparse graph ({machine['device']}, {machine['threads']} threads)"
-    curves = common.medians(sparse(content))
-    return {"": common.Plot(title, "nodes (2n undirected edges)", "seconds", curves, {})}
 
 
 def graphs(sizes: list[int]) -> Iterator[tuple[str, Tensor, Tensor, int]]:

@@ -267,8 +267,6 @@ def peak_bytes(function: Callable[[], Any], device: torch.device) -> int:
 
 OUT_OF_MEMORY = "out of memory"
 OUT_OF_TIME = "out of time"
-
-
 START_SECONDS = 300  # a fresh process imports torch and starts the device before its time counts
 READY = "ready"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import common
 import torch
-from parse import Case
+from parse_case import Case
 from torch import Tensor
 from tqdm import tqdm
 

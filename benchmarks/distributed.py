@@ -27,6 +27,7 @@ from typing import Any
 import common
 import torch
 import torch.distributed as dist
+from pages.distributed import rank_table
 from torch import Tensor
 from tqdm import tqdm
 
@@ -42,11 +43,6 @@ def shuffled_graph(num_nodes: int) -> tuple[Tensor, Tensor]:
     edge_index, scores = common.random_graph(num_nodes, EDGES_PER_NODE // 2 * num_nodes)
     order = torch.randperm(scores.numel(), generator=torch.Generator().manual_seed(1))
     return edge_index[:, order].contiguous(), scores[order].contiguous()
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Ranks
-# ------------------------------------------------------------------------------------------------------------
 
 
 def loopback_bytes() -> int:
@@ -155,11 +151,6 @@ def run_ranks(size: int, num_nodes: int, repeats: int) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------
-# Costs by the edge and by the node
-# ------------------------------------------------------------------------------------------------------------
-
-
 def cpu_nanoseconds(function: Callable[[], Any], repeats: int) -> float:
     function()
     times = []
@@ -204,45 +195,6 @@ def costs(num_nodes: int, repeats: int) -> dict[str, float]:
         "coarse_edges_per_edge": gpn_ops.coarsen(edges, cluster).edge_index.size(1) / m,
         "clusters_per_node": (int(cluster.max()) + 1) / n,
     }
-
-
-def rank_table(results: list[dict[str, Any]]) -> str:
-    """Time, CPU time and bytes by nodes and ranks, beside the fewest ranks."""
-    fewest = min(result["ranks"] for result in results)
-    alone = {result["num_nodes"]: result for result in results if result["ranks"] == fewest}
-
-    def milliseconds(call: dict[str, float]) -> str:
-        return f"{1e3 * call['seconds']:.1f} ms"
-
-    rows = []
-    for result in results:
-        parse, coarsen, base = result["parse"], result["coarsen"], alone[result["num_nodes"]]
-        ring = 2 * (result["ranks"] - 1) / result["ranks"] * parse["payload_bytes_per_node"]
-        rows.append(
-            [
-                f"{result['num_nodes']:,}",
-                result["ranks"],
-                milliseconds(parse),
-                f"{parse['seconds'] / base['parse']['seconds']:.2f}",
-                f"{parse['cpu_seconds'] / base['parse']['cpu_seconds']:.2f}",
-                f"{parse['payload_bytes_per_node']:.2f}",
-                f"{parse['wire_bytes_per_node']:.1f} ({ring:.1f})",
-                milliseconds(coarsen),
-                f"{coarsen['seconds'] / base['coarsen']['seconds']:.2f}",
-                f"{coarsen['wire_bytes_per_node']:.1f}",
-            ]
-        )
-    first = f"{fewest} rank" + "s" * (fewest > 1)
-    header = [
-        "nodes",
-        "ranks",
-        "parse",
-        f"/ {first}",
-        f"cpu / {first}",
-        "payload B/node",
-        "wire B/node (ring)",
-    ]
-    return common.table([*header, "coarsen", f"/ {first}", "wire B/node"], rows)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import common
 import torch
+from pages.epoch import report
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from tqdm import tqdm
@@ -26,11 +27,6 @@ from models.training import Place, Run, loss_sum, prepare
 
 DATASETS = ("NCI1", "PROTEINS", "Cora")
 FACTORS = {"mm": (0, 1), "addmm": (1, 2), "addmm_": (1, 2), "mv": (0, 1), "addmv": (1, 2), "bmm": (0, 1)}
-NOTES = """\
-What an epoch has beside its products is memory traffic: normalisation, dropout, activations and message
-passing read and write a row of features for a few operations each. The narrower the features, the more that
-counts: a product does as many operations per number as there are channels, 128 for PROTEINS and 256 for the
-others. Levels far up the trees are small and cost their calls alone."""
 
 
 class Products(TorchDispatchMode):
@@ -128,39 +124,6 @@ def measure(dataset: str, root: Path, device: torch.device, repeats: int, thread
         "operations": products.operations,
         "repeats": repeats,
     }
-
-
-def report(content: dict[str, Any]) -> str:
-    """The table, in Markdown."""
-    rows = [
-        [
-            result["dataset"],
-            f"{result['seconds']:.2f}",
-            f"{result['limit']:.2f}",
-            f"{result['ratio']:.2f} ({result['lowest_ratio']:.2f} to {result['highest_ratio']:.2f})",
-            f"{result['products']:,}",
-            f"{result['operations'] / 1e9:,.0f}",
-        ]
-        for result in content["results"]
-    ]
-    header = [
-        "data set",
-        "epoch (s)",
-        "its matrix products alone (s)",
-        "ratio",
-        "products",
-        "10^9 operations",
-    ]
-    return common.table(header, rows)
-
-
-def highlights(content: dict[str, Any]) -> list[list[str]]:
-    """What README.md shows."""
-    title = "training epoch" + (" on one thread" if content["machine"]["threads"] == 1 else "")
-    return [
-        [f"{title}, {result['dataset']}: time / its matrix products alone", f"{result['ratio']:.2f}"]
-        for result in content["results"]
-    ]
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import common
-import report
 import torch
+from pages import sections
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSED, FAILED, SKIPPED = "passed", "FAILED", "skipped"
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
 def benchmarks(quick: bool) -> list[str]:
     """Those whose results the report shows."""
-    names = [section.command for section in report.SECTIONS if not section.command.startswith("epoch.py")]
+    names = [section.command for section in sections.SECTIONS if not section.command.startswith("epoch.py")]
     names = [name.replace(" --instructions", "") for name in names]  # a count of the CPU's
     without_file = [name for name in names if "--hubs" not in name or common.hub_file()]
     return [f"{name} --quick" if quick else name for name in without_file]
@@ -55,12 +55,11 @@ def steps(options: argparse.Namespace) -> list[Step]:
     results = ("--device", device, "--output", str(output / "results"))
     on_cuda = device == "cuda"
 
+    build = (python, "setup.py", "--quiet", "build_libraries", "--inplace")
+    made = Step("build", "build", build if device == "cpu" else (python, "-m", device))
     if on_cuda:
         capability = ".".join(map(str, torch.cuda.get_device_capability()))
-        build = (python, "setup.py", "--quiet", "build_libraries", "--inplace")
         made = Step("build", "build", build, {"GPN_OPS_CUDA": "1", "TORCH_CUDA_ARCH_LIST": capability})
-    else:
-        made = Step("build", "build", (python, "-m", device))
     tests = ["tests/test_cuda.py", "tests/test_mask.py"] if options.quick else ["tests"]
     few = ("-k", "not peak_memory and not at_size and not side_stream") if options.quick else ()
     found = [
@@ -87,7 +86,7 @@ def steps(options: argparse.Namespace) -> list[Step]:
         script, *others = command.split()
         name = "-".join(["benchmark", script.removesuffix(".py"), *(o.strip("-") for o in others)])
         found.append(Step(name, "benchmarks", (python, f"benchmarks/{script}", *others, *results)))
-    for each in (device, "cpu"):
+    for each in dict.fromkeys((device, "cpu")):
         train = (python, "-m", "models.train", options.dataset, "--folds", "0", "--device", each, "--quiet")
         chosen = [part for setting in options.set for part in ("--set", setting)]
         found.append(
@@ -159,11 +158,11 @@ def page(output: Path, lines: list[str], records: dict[str, Any], device: str) -
             log = (output / "logs" / f"{name}.log").read_text(errors="replace").splitlines()[-40:]
             command = " ".join(record["command"])
             parts += [f"## {name} failed", f"`{command}`", "\n".join(["```", *log, "```"])]
-    for section in report.SECTIONS:
+    for section in sections.SECTIONS:
         path = output / "results" / f"{section.stem}_{device}.json"
         if path.exists():
             content = json.loads(path.read_text())
-            parts += [f"## {section.title}", report.machine_line(content), section.module.report(content)]
+            parts += [f"## {section.title}", sections.machine_line(content), section.module.report(content)]
             plots = sorted(path.parent.glob(f"{path.stem}*.svg"))
             parts += [f"![{plot.stem}](results/{plot.name})" for plot in plots]
     trained = sorted((output / "models").rglob("runs.jsonl"))
@@ -179,7 +178,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--device", default="cuda", help="the accelerator that torch finds (default: cuda)")
+    parser.add_argument(
+        "--device",
+        default="cuda",
+        help="the accelerator that torch finds, or cpu to try the check itself (default: %(default)s)",
+    )
     parser.add_argument("--quick", action="store_true", help="a few tests, small sizes")
     parser.add_argument("--only", action="append", default=[], help="only this line of the verdict")
     parser.add_argument("--again", action="store_true", help="forget the steps that have ended")
@@ -188,15 +191,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "gpu-report", help="(default: gpu-report)")
     options = parser.parse_args(arguments)
     options.output = options.output.resolve()
+    device = torch.device(options.device)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
-    if accelerator is None or accelerator.type != options.device:
+    if device.type != "cpu" and (accelerator is None or accelerator.type != options.device):
         return _stop(f"torch {torch.__version__} finds no {options.device.upper()} device on this machine")
     if options.quick and not options.set:
         options.set = ["max_epochs=2"]
 
     options.output.mkdir(parents=True, exist_ok=True)
-    card = common.card(torch.device(options.device))
-    key = {"commit": common.machine(accelerator)["commit"], "card": card["name"], "quick": options.quick}
+    machine = common.machine(device)
+    card = {"name": machine["processor"]} if device.type == "cpu" else common.card(device)
+    key = {"commit": machine["commit"], "card": card["name"], "quick": options.quick}
     file = options.output / "report.json"
     known = json.loads(file.read_text()) if file.exists() and not options.again else {}
     records = known.get("steps", {}) if {name: known.get(name) for name in key} == key else {}

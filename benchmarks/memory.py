@@ -11,14 +11,12 @@ tried at larger sizes.
 """
 
 import argparse
-from typing import Any
 
 import common
 import torch
-from methods import COLUMNS, METHODS, Method, available, outputs
+from methods import Method, available, outputs
+from pages.memory import CHANNELS, plots, report
 from tqdm import tqdm
-
-CHANNELS = 128
 
 
 def measure(method: Method, num_nodes: int, device: torch.device, backward: bool, threads: int) -> int:
@@ -75,41 +73,6 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
                     results.append({"method": method.name, "num_nodes": num_nodes, "peak": peak})
                 progress.update()
     return results
-
-
-NOTES = """\
-Our layer holds tiles of edges and nodes instead of a row of features per edge, so its peak is what comes
-out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part.
-
-EdgePooling calls torch for every edge: on the CPU the record of its calls outgrows the memory beyond 10,000
-nodes, so its peak there is unknown."""
-
-
-MEASURE = "Peak memory"
-
-
-def beside(content: dict[str, Any]) -> dict[str, dict[str, float | str]]:
-    """What README.md shows of each peer: a column a size."""
-    return {
-        f"{content['step']}, n = {size:,}": common.beside(content["results"], "peak", size)
-        for size in (1_000, 100_000)
-    }
-
-
-def report(content: dict[str, Any]) -> str:
-    """The table, in Markdown."""
-    title = f"Peak bytes per node, {content['step']}, {content['channels']} channels:"
-    cells = common.comparison(
-        content["results"], "peak", METHODS, COLUMNS, lambda peak, n: f"{peak / n:,.0f}"
-    )
-    words = common.better_and_worse(content["results"], "peak", "Less memory", "More")
-    return f"{title}\n\n{cells}\n\n{words}"
-
-
-def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
-    title = f"Peak memory of one pooling step ({content['step']}, {content['machine']['device']})"
-    found = (read(content["results"], "peak") for read in (common.curves, common.exhausted))
-    return {"": common.Plot(title, "nodes (2n undirected edges)", "bytes", *found)}
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import common
-import distributed
-import traffic
+from pages.distributed import rank_table
+from traffic_model import CARDS, Size, steps_of
 
 SECONDS, GB = 1e-9, 1e9
 
@@ -38,7 +38,7 @@ class Machine(NamedTuple):
 # H100 SXM: 80 GB; NVLink 900 GB/s both ways together; DGX H100: 8 GPUs with a 400 Gb/s
 # port each; NCCL lays a ring through each port, so that an all-reduce leaves a machine through all eight.
 EPYC = Machine(ranks=1, memory=1536, bandwidth=921.6, link=50, ring=50, threads=192)
-H100 = Machine(ranks=8, memory=80, bandwidth=traffic.CARDS["H100 SXM"], link=450, ring=450)
+H100 = Machine(ranks=8, memory=80, bandwidth=CARDS["H100 SXM"], link=450, ring=450)
 MACHINES = {
     "1 server (2 x EPYC 9654)": EPYC,
     "8 servers, 400 Gb/s": EPYC._replace(ranks=8),
@@ -72,8 +72,8 @@ def steps(graph: Graph, machine: Machine, costs: dict[str, float]) -> list[Step]
     def compute(ns: float, count: float, least_bytes: float, operator: str, edges: float) -> float:
         if machine.threads:
             return max(ns * SECONDS * count / machine.threads, least_bytes / (machine.bandwidth * GB))
-        size = traffic.Size(nodes=int(n), edges=int(edges), clusters=int(n), channels=0)
-        return sum(step.high(size) for step in traffic.steps_of(operator, size)) / (machine.bandwidth * GB)
+        size = Size(nodes=int(n), edges=int(edges), clusters=int(n), channels=0)
+        return sum(step.high(size) for step in steps_of(operator, size)) / (machine.bandwidth * GB)
 
     # As gpn_ops.distributed.parse chooses: a code of 4 bytes, and a claim of 4 or 8.
     claim = 4 if ranks << (int(n) - 1).bit_length() <= 2**31 else 8
@@ -220,7 +220,7 @@ DOCUMENTED = Graph(nodes=1e9, edges=1e10)
 def parts(graph: Graph) -> dict[str, str]:
     results, costs = measured()["results"], measured()["costs"]
     return {
-        "ranks": distributed.rank_table(results),
+        "ranks": rank_table(results),
         "costs": cost_table(costs),
         "tables": tables(graph, costs),
     }

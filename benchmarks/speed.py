@@ -25,26 +25,31 @@ from typing import Any
 
 import common
 import torch
-from methods import COLUMNS, METHODS, Method, available, outputs
+from methods import Method, available, outputs
+from pages.speed import CHANNELS, plots, report
 from torch import Tensor
 from tqdm import tqdm
 
 from gpn_ops import reference
 from gpn_ops.nn import ParsePooling
 
-CHANNELS = 128
 NUM_GRAPHS = 10
+
+
 KINDS: dict[str, tuple[int, Callable[[int], int], tuple[int, ...]]] = {
     # graphs in the batch, undirected edges of a graph of n nodes, sizes
     "dense batch": (NUM_GRAPHS, lambda n: n * n // 10, (100, 200, 500, 1000)),
     "sparse batch": (NUM_GRAPHS, lambda n: 2 * n, (100, 200, 500, 1000)),
     "large graph": (1, lambda n: 2 * n, (10_000, 100_000, 1_000_000)),
 }
+
+
 PAPER: dict[str, tuple[int, Callable[[int], int], tuple[int, ...]]] = {
     "paper's batch": (50, lambda n: n * n // 10, (100, 300, 500, 700, 900, 1100)),
 }
+
+
 HUB_NODES = 304_031
-README_NODES = 400_000  # README.md shows the largest graphs of each kind up to here
 
 
 def inputs(kind: str, num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -148,57 +153,6 @@ def run(options: argparse.Namespace, device: torch.device) -> Iterator[list[dict
             if isinstance(result["seconds"], str):
                 failed.add((kind, result["method"]))
         yield results
-
-
-NOTES = """\
-Methods differ in what they do for their time: see the columns. TopKPooling and SAGPooling score nodes, of
-which there are fewer than edges, and drop half of them. Ours spends most of its time in the matrix products
-of the edge scorer."""
-
-
-def kinds_of(content: dict[str, Any]) -> list[str]:
-    return list(dict.fromkeys(result["kind"] for result in content["results"]))
-
-
-def report(content: dict[str, Any]) -> str:
-    """The tables, in Markdown."""
-    parts = []
-    for kind in kinds_of(content):
-        part = [result for result in content["results"] if result["kind"] == kind]
-        title = f"Milliseconds, {content['step']}, {kind}, {content['channels']} channels:"
-        cells = common.comparison(
-            part, "seconds", METHODS, COLUMNS, lambda seconds, _: f"{1e3 * seconds:,.3g}"
-        )
-        words = common.better_and_worse(part, "seconds", "Faster", "Slower")
-        parts.append(f"{title}\n\n{cells}\n\n{words}")
-    return "\n\n".join(parts)
-
-
-MEASURE = "Time"
-
-
-def beside(content: dict[str, Any]) -> dict[str, dict[str, float | str]]:
-    """What README.md shows of each peer: a column a kind of input."""
-    columns = {}
-    for kind in kinds_of(content):
-        part = [result for result in content["results"] if result["kind"] == kind]
-        size = max(result["num_nodes"] for result in part if result["num_nodes"] <= README_NODES)
-        columns[f"{content['step']}, {kind}, n = {size:,}"] = common.beside(part, "seconds", size)
-    return columns
-
-
-def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
-    found = {}
-    for kind in kinds_of(content):
-        if kind == common.HUBS:
-            continue  # one size: nothing to draw
-        part = [result for result in content["results"] if result["kind"] == kind]
-        title = f"Time of one pooling step ({kind}, {content['step']}, {content['machine']['device']})"
-        figures = (read(part, "seconds") for read in (common.curves, common.exhausted))
-        found["_" + kind.replace("'s", "").replace(" ", "_")] = common.Plot(
-            title, "nodes a graph", "seconds", *figures
-        )
-    return found
 
 
 def main() -> None:

@@ -11,132 +11,18 @@ bound is worth a look with a profiler.
 """
 
 from collections.abc import Callable
-from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import common
 import torch
+from pages.traffic import report
 from torch import Tensor
+from traffic_model import CARDS, Size, steps_of
 
 import gpn_ops
 
-# Peak memory bandwidth in GB/s, as the vendor publishes it.
-CARDS = {"RTX 3090": 936, "RTX 4090": 1008, "A100 80GB PCIe": 1935, "A100 80GB SXM": 2039, "H100 SXM": 3350}
 DRIVER_NAMES = {"A100-SXM4-80GB": "A100 80GB SXM", "H100 80GB HBM3": "H100 SXM"}  # as torch reports them
-SECTOR = 32
-SCORE = 4  # bytes of a score or feature: float32
-
-
-class Size(NamedTuple):
-    nodes: int
-    edges: int
-    clusters: int
-    channels: int
-
-
-class Step(NamedTuple):
-    """One kernel, or one call of CUB. Bytes of words read and written once, and the scattered ones among
-    them."""
-
-    name: str
-    per_edge: float = 0
-    per_node: float = 0
-    scattered_per_edge: float = 0  # accesses
-    scattered_per_node: float = 0
-    launches: int = 1
-
-    def low(self, size: Size) -> float:
-        return self.per_edge * size.edges + self.per_node * size.nodes
-
-    def high(self, size: Size) -> float:
-        """A scattered word of 4 bytes costs a sector."""
-        scattered = self.scattered_per_edge * size.edges + self.scattered_per_node * size.nodes
-        return self.low(size) + (SECTOR - 4) * scattered
-
-
-# Half of the nodes choose a larger one; a hook reads two parents and swaps one.
-LABELS = [
-    Step("flag_roots", per_node=4 + 4),
-    Step("cub::DeviceScan", per_node=4 + 4, launches=2),
-    Step("mark_roots", per_node=4 + 4 + 2),
-    Step("settle_labels", per_node=4 + 4 + 4 + 8, scattered_per_node=1),
-]
-
-
-def dominant_steps(decode_per_node: float, scattered: float) -> list[Step]:
-    return [
-        Step("fill", per_node=8),
-        # A run of equal rows ends in one load and one atomic maximum of 8 bytes.
-        Step("raise_packed", per_edge=8 + 8 + SCORE, per_node=8 + 16),
-        Step("decode_packed", per_node=decode_per_node, scattered_per_node=scattered),
-    ]
-
-
-def sort_steps(bits: int, key_bytes: int, value_bytes: int) -> Step:
-    """CUB's radix sort: eight bits a pass, each item read and written once, after one look at all keys."""
-    passes = ceil(bits / 8)
-    return Step(
-        "cub::DeviceRadixSort",
-        per_edge=key_bytes + 2 * passes * (key_bytes + value_bytes),
-        launches=2 + passes,
-    )
-
-
-def steps_of(operator: str, size: Size) -> list[Step]:
-    """The launches of an operator, in order, for edges sorted by row."""
-    if operator == "dominant":
-        return dominant_steps(8 + 8, 0)
-    if operator == "parse":
-        return [
-            *dominant_steps(8 + 8 + 8, 1),
-            Step("start_from_choices", per_node=8 + 4),
-            Step("hook_choices", per_node=8 + 0.5 * 12, scattered_per_node=0.5 * 3),
-            *LABELS,
-        ]
-    if operator == "components":
-        return [
-            Step("start_alone", per_node=4),
-            Step("hook_edges", per_edge=8 + 8 + 4, per_node=8, scattered_per_edge=1, scattered_per_node=1),
-            *LABELS,
-        ]
-    id_bits = max(size.nodes - 1, 1).bit_length()
-    if operator == "coarsen":
-        return [
-            Step("fill (counts)"),
-            Step("raise_largest", per_node=8),
-            Step("make_keys", per_edge=16 + 8 + 8 + 8, scattered_per_edge=1),
-            sort_steps(2 * id_bits + 1, 8, 0),
-            Step("flag_first", per_edge=8 + 8),
-            Step("cub::DeviceScan", per_edge=8 + 8, launches=2),
-            Step("finish_counts"),
-            Step("write_distinct", per_edge=8 + 8 + 16),
-            Step("smallest_nodes", per_node=8 + 8, scattered_per_node=1, launches=3),
-        ]
-    if operator == "mask":
-        cluster_bits = size.clusters.bit_length()
-        return [
-            Step("own_edges", per_edge=16 + 8 + 8 + 4 + 4, scattered_per_edge=1),
-            sort_steps(cluster_bits, 4, 4),
-            Step("fill", per_node=(SCORE + 8) * size.clusters / size.nodes, launches=2),
-            Step("sum_runs", per_edge=4 + 4 + SCORE, scattered_per_edge=1),
-        ]
-    if operator == "reduce":
-        cluster_bits = size.clusters.bit_length()
-        sort = sort_steps(cluster_bits, 4, 4)
-        row = SCORE * size.channels
-        return [
-            Step("own_rows", per_node=8 + 4 + 4),
-            Step(sort.name, per_node=sort.per_edge, launches=sort.launches),
-            Step("fill", per_node=row * size.clusters / size.nodes),
-            Step("sum_runs", per_node=4 + 4 + row + row * size.clusters / size.nodes),
-        ]
-    if operator == "pair_dot":
-        return [Step("pair_dot", per_edge=16 + 2 * SCORE * size.channels + SCORE)]
-    raise ValueError(f"operator: expected a known one, got {operator!r}")
-
-
 OPERATORS = ("dominant", "parse", "components", "coarsen", "mask", "reduce", "pair_dot")
-
 DOCUMENTED = Size(nodes=1_000_000, edges=10_000_000, clusters=400_000, channels=64)
 
 
@@ -174,26 +60,6 @@ def measure(size: Size, device: torch.device, bandwidth: float | None) -> dict[s
         low, high = (sum(getattr(step, bound)(size) for step in steps) for bound in ("low", "high"))
         results.append({"operator": operator, "seconds": timing.median, "low": low, "high": high})
     return {"size": size._asdict(), "bandwidth": bandwidth, "results": results}
-
-
-def report(content: dict[str, Any]) -> str:
-    """The table, in Markdown: what was measured beside what was predicted."""
-    bandwidth = content["bandwidth"]
-    rows = []
-    for result in content["results"]:
-        seconds = result["seconds"]
-        predicted = result["high"] / (bandwidth * 1e9) if bandwidth else None
-        rows.append(
-            [
-                f"`{result['operator']}`",
-                f"{seconds * 1e3:.3f}",
-                f"{result['low'] / seconds / 1e9:.0f}",
-                f"{predicted * 1e3:.3f}" if predicted else "-",
-                f"{seconds / predicted:.2f}" if predicted else "-",
-            ]
-        )
-    header = ["operator", "ms", "GB/s at the low bound", "predicted ms (high bound)", "times the prediction"]
-    return common.table(header, rows)
 
 
 def main() -> None:

@@ -307,7 +307,10 @@ def test_results_of_a_card_stand_beside_those_of_the_cpu(common, tmp_path, monke
     titles = [line for line in page.splitlines() if line.startswith("## ")]
     place = titles.index("## Memory, forward")
     assert titles[place + 1] == "## Memory, forward (CUDA)"
-    assert "Measured on a card, driver 580.65.06, power limit 700.00 W, 2 threads" in page
+    assert (
+        f"Measured on a card, driver 580.65.06, power limit 700.00 W, {common.how(content['machine'])}"
+        in page
+    )
     assert "nobody has measured a GPU" not in page
     assert "memory_forward_cuda.svg" in page
     assert "no GPU figures yet" not in report.readme()
@@ -368,12 +371,12 @@ def test_the_papers_batches(common):
 
 
 def test_components_beside_scipy(common):
-    import parse
+    import parse_case
 
     # Few edges: many components.
-    case = parse.Case(*common.random_graph(500, 200), 500, CPU)
+    case = parse_case.Case(*common.random_graph(500, 200), 500, CPU)
     methods = case.methods()
-    assert parse.same_partition(methods["components"](), methods["components, scipy"]())
+    assert parse_case.same_partition(methods["components"](), methods["components, scipy"]())
     assert int(methods["components"]().max()) + 1 == int(methods["components, scipy"]().max()) + 1 > 250
 
 
@@ -531,7 +534,7 @@ def test_what_the_profiler_cannot_hold_is_not_called_out_of_memory(common, monke
     import memory
     import methods
 
-    monkeypatch.setattr(common, "isolated", lambda measure, *arguments, **limits: 6_000_000)
+    monkeypatch.setattr(common, "isolated", lambda measure, *arguments, **limits: 6 << 20)
     monkeypatch.setattr(memory, "available", lambda: [methods.named("EdgePooling")])
     options = {"quick": False, "largest": 100_000, "memory_limit": 1, "time_limit": 1.0, "device": kind}
     results = memory.run(SimpleNamespace(**options, backward=False, threads=1), torch.device(kind))

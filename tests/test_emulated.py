@@ -15,54 +15,54 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 @pytest.fixture
-def emulated(monkeypatch):
+def emulation(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import emulated
+    import emulation
 
-    if emulated.find_cmake() is None:
+    if emulation.find_cmake() is None:
         pytest.skip("needs cmake")
-    return emulated
+    return emulation
 
 
-def record(emulated, function):
-    with emulated.Recorder() as calls:
+def record(emulation, function):
+    with emulation.Recorder() as calls:
         function()
     return calls
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-def test_every_operator_gives_what_the_cpu_gives(emulated, dtype):
+def test_every_operator_gives_what_the_cpu_gives(emulation, dtype):
     """The comparison is in count() itself."""
-    counts = emulated.count_operators(emulated.Workload(3, 12, 20, 5, dtype))
-    assert sorted(call["operator"] for call in counts) == emulated.operators()
+    counts = emulation.count_operators(emulation.Workload(3, 12, 20, 5, dtype))
+    assert sorted(call["operator"] for call in counts) == emulation.operators()
     for call in counts:
         assert call["launches"] == sum(kernel["launches"] for kernel in call["kernels"])
         assert 0 < call["bytes_touched"] <= 32 * (call["sectors_read"] + call["sectors_written"])
 
 
-def test_other_results_are_noticed(emulated):
+def test_other_results_are_noticed(emulation):
     edge_index = torch.tensor([[0, 1, 2], [1, 2, 0]])
-    calls = record(emulated, lambda: torch.ops.gpn.undirected(edge_index, 3))
+    calls = record(emulation, lambda: torch.ops.gpn.undirected(edge_index, 3))
     calls[0].results[0][0, 0] += 1
     with pytest.raises(AssertionError, match="undirected"):
-        emulated.count(calls)
+        emulation.count(calls)
     calls[0].results.pop()
     with pytest.raises(AssertionError, match="shapes"):
-        emulated.count(calls)
+        emulation.count(calls)
 
 
-def test_a_cluster_out_of_range_trips_the_assertion(emulated):
-    calls = record(emulated, lambda: torch.ops.gpn.lift(torch.ones(2, 1), torch.tensor([0, 1])))
+def test_a_cluster_out_of_range_trips_the_assertion(emulation):
+    calls = record(emulation, lambda: torch.ops.gpn.lift(torch.ones(2, 1), torch.tensor([0, 1])))
     calls[0].arguments["cluster"][0] = 2
     with pytest.raises(RuntimeError, match=r"lift: .*: cluster: ids from -1 to num_clusters - 1"):
-        emulated.count(calls)
+        emulation.count(calls)
 
 
-def test_known_counts(emulated):
+def test_known_counts(emulation):
     rows, width = 640, 48
     cluster = torch.arange(rows) // 2
-    calls = record(emulated, lambda: gpn_ops.lift(torch.randn(rows // 2, width), cluster))
-    (lift,) = emulated.count(calls)
+    calls = record(emulation, lambda: gpn_ops.lift(torch.randn(rows // 2, width), cluster))
+    (lift,) = emulation.count(calls)
     assert (lift["launches"], lift["waits"], lift["longest_loop"], lift["longest_chain"]) == (1, 0, 1, 3)
     assert (lift["bytes_read"], lift["bytes_written"]) == (rows * width * (8 + 4), rows * width * 4)
     assert lift["bytes_touched"] == 8 * rows + 4 * width * rows // 2 + 4 * width * rows
@@ -73,7 +73,7 @@ def test_known_counts(emulated):
     assert lift["sectors_read"] < 2 * lift["sectors_written"]
 
 
-def test_the_host_waits_where_sizes_are_read(emulated):
+def test_the_host_waits_where_sizes_are_read(emulation):
     edge_index, scores = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.ones(3)
     cluster = torch.zeros(3, dtype=torch.long)
     for function, waits in (
@@ -82,21 +82,21 @@ def test_the_host_waits_where_sizes_are_read(emulated):
         (lambda: gpn_ops.mask(edge_index, scores, cluster, 1), 0),
         (lambda: gpn_ops.coarsen(edge_index, cluster), 1),
     ):
-        assert sum(call["waits"] for call in emulated.count(record(emulated, function))) == waits
+        assert sum(call["waits"] for call in emulation.count(record(emulation, function))) == waits
 
 
-def test_no_thread_takes_more_than_1024_items_in_sequence(emulated):
+def test_no_thread_takes_more_than_1024_items_in_sequence(emulation):
     """A hub with all other nodes around it: one cluster, and one run of pairs."""
     leaf = torch.arange(1, 3000)
     edges = torch.stack([torch.zeros_like(leaf), leaf])
     edge_index, x = torch.cat([edges, edges.flip(0)], dim=1), torch.randn(3000, 2, requires_grad=True)
     pool = ParsePooling(2)
-    calls = record(emulated, lambda: pool(x, edge_index).x.sum().backward())
+    calls = record(emulation, lambda: pool(x, edge_index).x.sum().backward())
     # Also those inside of operators that are made of others.
     assert {"parse", "coarsen", "mask", "edge_logits", "pair_product", "pair_product_backward_"} <= {
         c.operator for c in calls
     }
-    for call in emulated.count(calls):
+    for call in emulation.count(calls):
         assert call["longest_loop"] <= 1024, call["operator"]
 
 
@@ -113,7 +113,7 @@ def test_no_thread_takes_more_than_1024_items_in_sequence(emulated):
         (8, 1, 0, 0.0),
     ],
 )
-def test_the_fused_scorer(emulated, dtype, channels, hidden, num_pairs, dropout):
+def test_the_fused_scorer(emulation, dtype, channels, hidden, num_pairs, dropout):
     """With the CPU's kernel and with float64: widths that no warp divides, past a lane's columns, past a
     block's shared memory; warps whose pairs are not all there."""
     torch.manual_seed(0)
@@ -123,7 +123,7 @@ def test_the_fused_scorer(emulated, dtype, channels, hidden, num_pairs, dropout)
     seed = torch.tensor(3) if dropout else None
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     calls = record(
-        emulated, lambda: torch.ops.gpn.edge_logits(h, pairs, parameters, wide, dropout, seed, 1024)
+        emulation, lambda: torch.ops.gpn.edge_logits(h, pairs, parameters, wide, dropout, seed, 1024)
     )
     assert [call.operator for call in calls] == ["edge_logits"]
     exact = torch.ops.gpn.edge_logits(
@@ -131,24 +131,24 @@ def test_the_fused_scorer(emulated, dtype, channels, hidden, num_pairs, dropout)
     )
     if num_pairs:  # a float32 kernel, so far from float64 as float32 is
         calls[0].results[0] = exact.to(wide)
-    (counts,) = emulated.count(calls)
+    (counts,) = emulation.count(calls)
     assert counts["launches"] <= hidden + 1 + (3 * hidden + 2 + hidden) * (dtype.itemsize == 2)
     assert counts["waits"] == 0
 
 
-def test_the_fused_scorer_reads_no_row_of_a_pair_that_does_not_exist(emulated):
+def test_the_fused_scorer_reads_no_row_of_a_pair_that_does_not_exist(emulation):
     parameters = [torch.eye(3), *[torch.ones(3)] * 3, torch.ones(1, 3), torch.ones(1)]
     pairs = torch.zeros(2, 2, dtype=torch.int64)
     calls = record(
-        emulated,
+        emulation,
         lambda: torch.ops.gpn.edge_logits(torch.ones(2, 3), pairs, parameters, torch.float32, 0.0, None, 16),
     )
     calls[0].arguments["pairs"][1, 1] = 2
     with pytest.raises(RuntimeError, match=r"edge_logits: .*: pairs: node ids from 0 to num_nodes - 1"):
-        emulated.count(calls)
+        emulation.count(calls)
 
 
-def test_command_line(emulated):
+def test_command_line(emulation):
     sizes = ["--graphs", "2", "--nodes", "9", "--pairs", "9", "--channels", "3"]
     command = [sys.executable, str(BENCHMARKS / "emulated.py"), *sizes, "--operators", "parse", "lift"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

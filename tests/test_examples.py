@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -144,17 +145,41 @@ def test_real_data(name, dataset, family, epochs, least, tmp_path):
     assert load(name).main(arguments) > least
 
 
-def test_notebook():
+def read_notebook(name):
     nbformat = pytest.importorskip("nbformat", reason="notebooks need nbformat")
-    nbclient = pytest.importorskip("nbclient", reason="notebooks run by nbclient")
+    pytest.importorskip("nbclient", reason="notebooks run by nbclient")
     pytest.importorskip("ipykernel", reason="notebooks need a kernel")
-    pytest.importorskip("matplotlib", reason="drawing needs matplotlib")
-    notebook = nbformat.read(EXAMPLES / "tour.ipynb", as_version=4)
+    notebook = nbformat.read(EXAMPLES / name, as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "outputs belong to a run, not to the file"
-    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3")
-    client.execute(cwd=str(EXAMPLES))
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return notebook
+
+
+def execute(notebook, folder):
+    """All outputs of its cells."""
+    import nbclient
+
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute(cwd=str(folder))
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def test_notebook():
+    pytest.importorskip("matplotlib", reason="drawing needs matplotlib")
+    outputs = execute(read_notebook("tour.ipynb"), EXAMPLES)
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+
+
+def test_notebook_that_checks_a_gpu():
+    """On the CPU: all of its cells, with the shortest of the steps that the check has."""
+    notebook = read_notebook("gpu_check.ipynb")
+    (chosen,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
+    assert 'options = ["--quick"]' in chosen.source
+    with tempfile.TemporaryDirectory(dir=EXAMPLES, prefix=".check-") as folder:
+        chosen.source = 'options = ["--quick", "--only", "build"]'
+        outputs = execute(notebook, folder)
+        assert "build: passed" in "".join(output.get("text", "") for output in outputs)
+        page = outputs[-1]["data"]["text/markdown"]
+        assert page == (Path(folder) / "gpu-report" / "README.md").read_text()
+        assert "| environment | passed |" in page
 
 
 def test_every_example_is_run_here_and_listed():

@@ -12,10 +12,10 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture
 def gpu_model(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import emulated
+    import emulation
     import gpu_model
 
-    if emulated.find_cmake() is None:
+    if emulation.find_cmake() is None:
         pytest.skip("needs cmake")
     return gpu_model
 
@@ -82,13 +82,13 @@ def test_bytes_are_those_of_the_elements(gpu_model):
 
 def test_ours_are_those_of_the_emulation_at_all_channels(gpu_model, monkeypatch):
     """Launches exactly; bytes, which are carried on from few channels, to a sector a row."""
-    import emulated
+    import emulation
 
     monkeypatch.setattr(gpu_model, "CHANNELS", 32)
-    calls = gpu_model.run("ParsePooling", "layer", gpu_model.Load("", emulated.Workload(6, 12, 20), 1))[
+    calls = gpu_model.run("ParsePooling", "layer", gpu_model.Load("", emulation.Workload(6, 12, 20), 1))[
         0
     ].calls
-    for call, exact, kernels in zip(calls, emulated.count(calls), gpu_model.count_ours(calls), strict=True):
+    for call, exact, kernels in zip(calls, emulation.count(calls), gpu_model.count_ours(calls), strict=True):
         assert sum(kernel.launches for kernel in kernels) == exact["launches"], call.operator
         assert sum(kernel.waits for kernel in kernels) == exact["waits"], call.operator
         total = sum(kernel.bytes for kernel in kernels)
@@ -97,10 +97,13 @@ def test_ours_are_those_of_the_emulation_at_all_channels(gpu_model, monkeypatch)
 
 def test_bytes_grow_with_the_workload(gpu_model):
     """A run with half the nodes, edges and rows a tile, doubled."""
-    import emulated
+    import emulation
 
     costs = []
-    for workload, scale in ((emulated.Workload(1, 1000, 2000), 400), (emulated.Workload(1, 2000, 4000), 200)):
+    for workload, scale in (
+        (emulation.Workload(1, 1000, 2000), 400),
+        (emulation.Workload(1, 2000, 4000), 200),
+    ):
         parts = gpu_model.phases("ParsePooling", "layer", gpu_model.Load("", workload, scale))
         costs.append(gpu_model.summary(parts["forward"] + parts["backward"]))
     small, large = costs

@@ -709,3 +709,51 @@ def test_autocast(device):
     assert from_half.x.dtype == torch.bfloat16
     out.x.sum().backward()
     assert {parameter.grad.dtype for parameter in pool.parameters()} == {torch.float32}
+
+
+def lookalikes(count, seed):
+    """Rings with some chords and few kinds of nodes, so that many edges of a graph look alike."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        num_nodes = int(torch.randint(8, 30, (), generator=generator))
+        ring = torch.arange(num_nodes)
+        chords = torch.randint(num_nodes, (2, 3), generator=generator)
+        edges = torch.cat([torch.stack([ring, (ring + 1) % num_nodes]), chords], dim=1)
+        edges = edges[:, edges[0] != edges[1]]
+        kind = torch.randint(3, (num_nodes,), generator=generator)
+        yield kind, torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_edges_that_look_alike_tie_whatever_the_batch(dtype):
+    """Matrix products round by their shapes: of these graphs, compared to the last bit, one in twenty had
+    another tree in a batch than alone."""
+    torch.manual_seed(0)
+    embedding = torch.randn(3, 32, dtype=dtype)
+    pool = ParsePooling(32).to(dtype).eval()
+    for seed in range(3):
+        kinds, edges = zip(*lookalikes(100, seed), strict=True)
+        sizes = torch.tensor([kind.size(0) for kind in kinds])
+        first = sizes.cumsum(0) - sizes
+        batch = torch.arange(sizes.size(0)).repeat_interleave(sizes)
+        shifted = torch.cat([edge + start for edge, start in zip(edges, first, strict=True)], dim=1)
+        with torch.no_grad():
+            together = pool(embedding[torch.cat(kinds)], shifted, batch=batch).cluster.split(sizes.tolist())
+            alone = [pool(embedding[kind], edge).cluster for kind, edge in zip(kinds, edges, strict=True)]
+        for one, among in zip(alone, together, strict=True):
+            assert torch.equal(one, among - among.min())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_that_differ_in_earnest_are_told_apart(dtype):
+    """A path of 4 nodes, whose middle edge has the highest score and the highest ids."""
+    edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 3, 1, 2]])
+
+    def parsed(step):
+        pool = SelectParse(CHANNELS).to(dtype)
+        scores = torch.tensor([1, 1, 1 + step, 1, 1 + step, 1], dtype=dtype)
+        pool.scorer.forward = lambda *_: scores
+        return pool(torch.zeros(4, CHANNELS, dtype=dtype), edge_index).cluster_index.tolist()
+
+    assert parsed(2.0**-20) == [0, 0, 0, 0]
+    assert parsed(2.0**-22) == [0, 0, 1, 1]

@@ -50,7 +50,9 @@ def test_report_and_highlights(training):
     assert "| TopK | 50 | 200 | 1 | 200 | - |" in text
     assert "| MinCut | out of memory | - | out of memory | - | - |" in text
     assert "| GPN | 10 | 75.0 | 60.5 | 100.0 |" in text
-    (row,) = training.highlights(CONTENT)
+    from pages.training import highlights
+
+    (row,) = highlights(CONTENT)
     assert row == ["training step of a GPN, PROTEINS: peak memory / that of TopK", "0.80"]
     (plot,) = training.plots(CONTENT).values()
     assert plot.curves == {"GPN": [(100, 20 * 2**20), (200, 40 * 2**20)], "TopK": [(200, 50 * 2**20)]}

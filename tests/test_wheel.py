@@ -80,7 +80,7 @@ def test_no_page_installs_from_pypi_yet():
 def modules_of(folder: str) -> set[str]:
     """What the files of a folder import that is neither Python's nor their own."""
     files = list((ROOT / folder).rglob("*.py"))
-    own = {file.stem for file in files} | {"gpn_ops", "models"}
+    own = {file.stem for file in files} | {file.parent.name for file in files} | {"gpn_ops", "models"}
     found = set()
     for node in (node for file in files for node in ast.walk(ast.parse(file.read_text()))):
         if isinstance(node, ast.Import):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -18,11 +19,19 @@ struct Threads {
     return std::clamp<int64_t>(size / 16384, 1, torch::stable::get_num_threads());
   }
 
+  // Several a thread, if there is more than one.
+  int64_t shares(int64_t size) const {
+    const int64_t threads = torch::stable::get_num_threads();
+    return threads == 1 ? 1 : std::clamp<int64_t>(size / 16384, 1, 8 * threads);
+  }
+
   template <class F>
   void operator()(int64_t tasks, const F& f) const {
     if (tasks == 1) return f(0);
-    torch::stable::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) f(task);
+    std::atomic<int64_t> next = 0;
+    const int64_t threads = std::min<int64_t>(tasks, torch::stable::get_num_threads());
+    torch::stable::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+      for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(task);
     });
   }
 };

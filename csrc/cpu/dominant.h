@@ -151,10 +151,10 @@ Sweep dominant_runs(const Parallel& parallel, const Edges& edges, const Score* s
 // Runs f(task, block, count, codes) over all blocks of edges after they were checked. The blocks are small
 // because they share the cache with what f looks up.
 template <class Parallel, class Score, class F>
-Sweep for_each_block(const Parallel& parallel, const Edges& edges, const Score* scores, const F& f) {
+Sweep for_each_block(const Parallel& parallel, Pieces pieces, const Edges& edges, const Score* scores,
+                     const F& f) {
   constexpr int64_t kSmallBlock = 64;
   std::atomic<bool> bad = false;
-  const Pieces pieces = cut(parallel, edges.count);
   parallel(pieces.tasks, [&](int64_t task) {
     Code<Score> codes[kSmallBlock];
     for (int64_t block = pieces.begin(task); block < pieces.end(task); block += kSmallBlock) {
@@ -177,21 +177,22 @@ constexpr int64_t kOwnTable = 8192;
 
 template <class Parallel, class Score, class Keep, class Kept>
 Sweep dominant_own(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep, Kept* kept) {
-  const int64_t tasks = cut(parallel, edges.count).tasks, num_nodes = edges.num_nodes;
+  const int64_t tasks = parallel.tasks(edges.count), num_nodes = edges.num_nodes;
   std::vector<Code<Score>> code(size_t(tasks * num_nodes), 0);
   std::vector<int64_t> edge(code.size());
-  const Sweep outcome = for_each_block(
-      parallel, edges, scores, [&](int64_t task, int64_t block, int64_t count, const Code<Score>* codes) {
-        const int64_t* row = edges.row + block;
-        Code<Score>* own_code = code.data() + task * num_nodes;
-        int64_t* own_edge = edge.data() + task * num_nodes;
-        for (int64_t i = 0; i < count; ++i) {
-          if (codes[i] > own_code[row[i]]) {
-            own_code[row[i]] = codes[i];
-            own_edge[row[i]] = block + i;
-          }
-        }
-      });
+  const Sweep outcome =
+      for_each_block(parallel, {edges.count, tasks}, edges, scores,
+                     [&](int64_t task, int64_t block, int64_t count, const Code<Score>* codes) {
+                       const int64_t* row = edges.row + block;
+                       Code<Score>* own_code = code.data() + task * num_nodes;
+                       int64_t* own_edge = edge.data() + task * num_nodes;
+                       for (int64_t i = 0; i < count; ++i) {
+                         if (codes[i] > own_code[row[i]]) {
+                           own_code[row[i]] = codes[i];
+                           own_edge[row[i]] = block + i;
+                         }
+                       }
+                     });
   if (outcome != Sweep::kDone) return outcome;
   for (int64_t v = 0; v < num_nodes; ++v) {
     int64_t best = v;  // in the table of the first task; later ones hold later edges and win only by score
@@ -207,11 +208,12 @@ template <class Parallel, class Score, class Keep, class Kept>
 Sweep dominant_packed(const Parallel& parallel, const Edges& edges, const Score* scores, Keep keep,
                       int64_t first_edge, uint64_t* keys, Kept* kept) {
   static_assert(sizeof(Code<Score>) == 4);
-  const bool shared = cut(parallel, edges.count).tasks > 1;
+  const Pieces pieces = cut(parallel, edges.count);
+  const bool shared = pieces.tasks > 1;
   for_each_piece(parallel, edges.num_nodes,
                  [&](int64_t begin, int64_t end) { std::fill(keys + begin, keys + end, 0); });
   const Sweep outcome = for_each_block(
-      parallel, edges, scores, [&](int64_t, int64_t block, int64_t count, const Code<Score>* codes) {
+      parallel, pieces, edges, scores, [&](int64_t, int64_t block, int64_t count, const Code<Score>* codes) {
         const int64_t* row = edges.row + block;
         const auto key = [&](int64_t i) { return packed_key(codes[i], first_edge + block + i); };
         for (int64_t i = 0; i < count; ++i) prefetch(keys + row[i]);
@@ -238,7 +240,8 @@ Sweep dominant_wide(const Parallel& parallel, const Edges& edges, const Score* s
     std::fill(best + begin, best + end, 0);
     std::fill(ids + begin, ids + end, kNoEdge);
   });
-  const Sweep outcome = for_each_block(parallel, edges, scores,
+  const Pieces pieces = cut(parallel, edges.count);
+  const Sweep outcome = for_each_block(parallel, pieces, edges, scores,
                                        [&](int64_t, int64_t block, int64_t count, const Code<Score>* codes) {
                                          const int64_t* row = edges.row + block;
                                          for (int64_t i = 0; i < count; ++i) prefetch(best + row[i]);
@@ -246,7 +249,7 @@ Sweep dominant_wide(const Parallel& parallel, const Edges& edges, const Score* s
                                            atomic_raise(best + row[i], uint64_t(codes[i]));
                                        });
   if (outcome != Sweep::kDone) return outcome;
-  for_each_block(parallel, edges, scores,
+  for_each_block(parallel, pieces, edges, scores,
                  [&](int64_t, int64_t block, int64_t count, const Code<Score>* codes) {
                    const int64_t* row = edges.row + block;
                    for (int64_t i = 0; i < count; ++i) prefetch(best + row[i]);

@@ -140,6 +140,7 @@ static inline void normalise_rows_backward(const HiddenLayer<double>& layer, int
 // All on the calling thread.
 struct Alone {
   static int64_t tasks(int64_t) { return 1; }
+  static int64_t shares(int64_t) { return 1; }
   template <class F>
   void operator()(int64_t, const F& f) const {
     f(0);
@@ -152,7 +153,7 @@ template <class Parallel, class W>
 void hidden_rows(const Parallel& parallel, const Scorer<W>& scorer, int64_t number, int64_t first,
                  int64_t rows, const W* a, W* normalised, W* factor, W* z) {
   const int64_t width = scorer.width;
-  const Pieces pieces{rows, std::min(parallel.tasks(rows * width), rows)};
+  const Pieces pieces{rows, std::min(parallel.shares(rows * width), rows)};
   parallel(pieces.tasks, [&](int64_t task) {
     for (int64_t row = pieces.begin(task); row < pieces.end(task); row += kRowChunk) {
       const int64_t count = std::min(kRowChunk, pieces.end(task) - row), at = row * width;
@@ -187,7 +188,7 @@ void edge_logits_kernel(const Parallel& parallel, const Scorer<Sum<T>>& scorer, 
       hidden_rows<Parallel, W>(parallel, scorer, layer, begin, tile.count, hidden, nullptr, nullptr, hidden);
       std::swap(rows, hidden);
     }
-    const Pieces pieces{tile.count, std::min(parallel.tasks(tile.count * width), tile.count)};
+    const Pieces pieces{tile.count, std::min(parallel.shares(tile.count * width), tile.count)};
     parallel(pieces.tasks, [&](int64_t task) {
       for (int64_t p = pieces.begin(task); p < pieces.end(task); ++p) {
         const W* z = rows + p * width;
@@ -235,7 +236,7 @@ void edge_logits_backward_kernel(const Parallel& parallel, const Scorer<Sum<T>>&
       const size_t l = size_t(layer);
       W* z = rows[l + 1];  // its gradient takes its place
       const int64_t used = (tile.count + kRowChunk - 1) / kRowChunk;
-      const Pieces shared{used, std::min(parallel.tasks(tile.count * width), used)};
+      const Pieces shared{used, std::min(parallel.shares(tile.count * width), used)};
       parallel(shared.tasks, [&](int64_t task) {
         for (int64_t chunk = shared.begin(task); chunk < shared.end(task); ++chunk) {
           const int64_t row = chunk * kRowChunk, at = row * width;

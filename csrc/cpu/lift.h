@@ -9,7 +9,7 @@ namespace gpn::cpu {
 template <class Parallel, class T>
 void lift(const Parallel& parallel, const Segments<>& segments, const T* x, T* out) {
   const auto [cluster, rows, width, num_clusters] = segments;
-  const Pieces pieces{rows, parallel.tasks(rows * width)};
+  const Pieces pieces{rows, parallel.shares(rows * width)};
   parallel(pieces.tasks, [&, cluster = cluster, width = width](int64_t task) {
     for (int64_t i = pieces.begin(task); i < pieces.end(task); ++i) {
       if (cluster[i] < 0) {

@@ -53,7 +53,7 @@ template <class T>
 template <class Parallel, class T>
 void pair_dot(const Parallel& parallel, const T* h, const T* weight, const Pairs& pairs, int64_t width,
               T* out) {
-  const Pieces pieces{pairs.count, parallel.tasks(pairs.count * width)};
+  const Pieces pieces{pairs.count, parallel.shares(pairs.count * width)};
   parallel(pieces.tasks, [&](int64_t task) {
     dot_rows(h, weight, pairs, width, pieces.begin(task), pieces.end(task), out);
   });
@@ -90,7 +90,7 @@ void pair_dot_weight_backward(const Parallel& parallel, const T* grad, const T* 
                               int64_t width, T* grad_weight) {
   const int64_t tiles = (pairs.count + kPairTile - 1) / kPairTile;
   std::vector<Sum<T>> partial(tiles * width, 0);
-  const Pieces pieces{tiles, std::min(parallel.tasks(pairs.count * width), std::max<int64_t>(tiles, 1))};
+  const Pieces pieces{tiles, std::min(parallel.shares(pairs.count * width), std::max<int64_t>(tiles, 1))};
   parallel(pieces.tasks, [&](int64_t task) {
     for (int64_t tile = pieces.begin(task); tile < pieces.end(task); ++tile) {
       Sum<T>* sum = partial.data() + tile * width;

@@ -8,7 +8,7 @@ namespace gpn::cpu {
 // out[p] = h[i] * h[j], where `out` may be wider than h.
 template <class Parallel, class T, class Out>
 void pair_product(const Parallel& parallel, const T* h, const Pairs& pairs, int64_t width, Out* out) {
-  const Pieces pieces{pairs.count, parallel.tasks(pairs.count * width)};
+  const Pieces pieces{pairs.count, parallel.shares(pairs.count * width)};
   parallel(pieces.tasks, [&](int64_t task) {
     for (int64_t p = pieces.begin(task); p < pieces.end(task); ++p) {
       if (p + kRowsAhead < pieces.end(task)) {

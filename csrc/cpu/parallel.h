@@ -1,6 +1,9 @@
-// How work is cut for threads. An executor `parallel` says into how many tasks to cut work of a given size,
-// parallel.tasks(size) >= 1, and runs them: parallel(tasks, f) calls f(t) for every t in [0, tasks), in any
-// order, and returns when all are done. The library hands in torch's thread pool, the C++ tests their own.
+// How work is cut for threads. An executor `parallel` says into how many tasks to cut work of a given size:
+// parallel.tasks(size) >= 1, about one a thread, where each task has memory or a sweep of its own, and
+// parallel.shares(size) >= 1, several a thread, where it has not. It runs them: parallel(tasks, f) calls f(t)
+// for every t in [0, tasks), in any order, and returns when all are done. Whoever is free takes the next one,
+// so a thread that other processes hold up leaves its work to the rest. The library hands in torch's thread
+// pool, the C++ tests their own.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +22,7 @@ struct Pieces {
 
 template <class Parallel>
 Pieces cut(const Parallel& parallel, int64_t size) {
-  return {size, parallel.tasks(size)};
+  return {size, parallel.shares(size)};
 }
 
 template <class Parallel, class F>

@@ -152,7 +152,7 @@ template <class Parallel, class T>
 void finish_sums(const Parallel& parallel, const Sum<T>* sums, const int64_t* sizes, int64_t num_clusters,
                  int64_t width, T* out) {
   if (std::is_same_v<T, Sum<T>> && !sizes) return;  // out is where the sums are
-  const Pieces pieces{num_clusters, parallel.tasks(num_clusters * width)};
+  const Pieces pieces{num_clusters, parallel.shares(num_clusters * width)};
   parallel(pieces.tasks, [&](int64_t task) {
     for (int64_t c = pieces.begin(task); c < pieces.end(task); ++c) {
       const Sum<T> size = sizes && sizes[c] > 0 ? Sum<T>(sizes[c]) : Sum<T>(1);

@@ -77,7 +77,7 @@ class UniqueEdges {
         view_(view),
         layout_(layout),
         words_(words),
-        pieces_(cut(parallel, edges.count)),
+        pieces_{edges.count, parallel.tasks(edges.count)},
         next_(pieces_.tasks * layout.buckets(), 0),
         start_(layout.buckets() + 1, 0),
         size_(layout.buckets(), 0),

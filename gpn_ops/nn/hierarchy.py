@@ -40,9 +40,10 @@ class ParseHierarchy(torch.nn.Module):
     of a level is that of the graphs which are still shrinking.
 
     The result for a graph does not depend on the others in its batch, as far as the scores do not: given the
-    same bits of scores, its tree has the same bits. Matrix products may round differently in another batch.
-    Where the best two edges of a node score the same but for rounding, as edges that the graph's symmetries
-    exchange do, another one may then be chosen.
+    same bits of scores, its tree has the same bits. Matrix products may round differently in another batch,
+    so scores are compared without their last bits (20 significant ones are left): edges that look alike to
+    the scorer tie, and the lowest edge id decides. Only scores that lie right at a boundary of that rounding
+    may still be told apart in one batch and not in another.
 
     Args:
         pool (ParsePooling): The pooling layer, or a module called as it is: :obj:`torch.compile(pool)`.

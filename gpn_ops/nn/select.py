@@ -113,7 +113,7 @@ class SelectParse(Select):
         scores = self.scorer(
             x, edge_index, ops.Undirected(pairs, slot), self.directed_scores and self.training
         )
-        parsed = Parsed(ops.parse(edge_index, scores, x.size(0)), edge_index, scores, kept)
+        parsed = Parsed(ops.parse(edge_index, _settled(scores), x.size(0)), edge_index, scores, kept)
         return parsed if record else _select_output(parsed, x.dtype)
 
     def __repr__(self) -> str:
@@ -140,3 +140,15 @@ def _select_output(parsed: Parsed, dtype: torch.dtype) -> SelectOutput:
     mask = ops.mask(parsed.edge_index, parsed.scores, cluster, num_clusters).mask
     node = torch.arange(num_nodes, device=cluster.device)
     return SelectOutput(node, num_nodes, cluster, num_clusters, ops.lift(mask.to(dtype), cluster))
+
+
+# The low bits of a score that the order of summation decides, and with it the rest of the batch.
+_UNSETTLED_BITS = {torch.float32: (4, torch.int32), torch.float64: (33, torch.int64)}
+
+
+def _settled(scores: Tensor) -> Tensor:
+    """The scores as they are compared, to nearest without those bits. Edges that look alike in a graph then
+    tie, and the lowest edge id decides, whatever graphs are in the batch."""
+    bits, integer = _UNSETTLED_BITS[scores.dtype]
+    half = 1 << (bits - 1)
+    return scores.detach().view(integer).add(half).bitwise_and_(-2 * half).view(scores.dtype)

@@ -68,7 +68,7 @@ def dropout_(x: Tensor, seed: Tensor, p: float, relu: bool = False, first: int =
         >>> import torch
         >>> from gpn_ops import ops
         >>> ops.dropout_(torch.tensor([-1.0, 1.0]), torch.tensor(0), 0.0, relu=True)
-        tensor([-0., 1.])
+        tensor([0., 1.])
     """
     torch.ops.gpn.dropout_(x, seed, p, relu, first)
     return x

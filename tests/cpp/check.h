@@ -28,6 +28,7 @@ struct Threads {
   int64_t count;
 
   int64_t tasks(int64_t size) const { return std::clamp<int64_t>(size, 1, count); }
+  int64_t shares(int64_t size) const { return tasks(size); }
 
   template <class F>
   void operator()(int64_t tasks, const F& f) const {

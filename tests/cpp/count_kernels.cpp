@@ -14,6 +14,7 @@ using gpn::test::Graph;
 
 struct OneThread {
   int64_t tasks(int64_t) const { return 1; }
+  int64_t shares(int64_t) const { return 1; }
   template <class F>
   void operator()(int64_t, const F& f) const {
     f(0);

@@ -1,0 +1,1 @@
+"""What is written and drawn of each benchmark's results."""

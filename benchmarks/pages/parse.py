@@ -1,0 +1,94 @@
+"""Tables and plots of the results of ``benchmarks/parse.py``."""
+
+import itertools
+from typing import Any
+
+import common
+
+NOTES = """\
+- What is left above the limit on sparse graphs are the random accesses beyond the first: joining a node to
+  its choice and looking its label up are one each, a quarter of the nodes need a compare-and-swap, and the
+  accesses of one thread meet lines that the other has just written. On one thread two fifths of the time
+  are the sweep over the edges, which is bound by the chain of its comparisons rather than by memory.
+- Unsorted edges cost one random access an edge instead of one a node, and with several threads two locked
+  operations a node, which keep the processor from overlapping other accesses.
+- Small graphs are bound by the call: about 20 microseconds through torch's dispatcher."""
+
+BUSY = """\
+Work is cut into several pieces a thread, and whoever is free takes the next. What is left to wait for is the
+end of each of the six steps: a thread that the other process has pushed aside must have its turn again
+before a step can end, and schedulers give turns of some milliseconds."""
+
+
+def highlights(content: dict[str, Any]) -> list[list[str]]:
+    """What README.md shows."""
+    at = {(result["kind"], result["num_nodes"]): result for result in content["results"]}
+    median = {
+        key: {name: run["median"] for name, run in value["seconds"].items()} for key, value in at.items()
+    }
+    for (kind, _), seconds in median.items():
+        if kind == common.HUBS and "numpy + scipy" in seconds:
+            title = (
+                f"`{{}}`, a real graph with hubs ({common.how(content['machine'])}): times faster than {{}}"
+            )
+            return [
+                [title.format("parse", "numpy + scipy"), times(seconds, "numpy + scipy", "parse")],
+                [title.format("components", "scipy"), times(seconds, "components, scipy", "components")],
+            ]
+    sparse, dense = median["sparse", 1_000_000], median["dense", 3000]
+    if busy := content.get("busy"):
+        title = f"`parse`, 10^6 nodes, while {busy} other process is busy: times faster than numpy + scipy"
+        return [[title, times(sparse, "numpy + scipy", "parse")]]
+    return [
+        [
+            "`parse`, 10^6 nodes, 4 * 10^6 edges: time / memory-bandwidth limit",
+            f"{sparse['parse'] / sparse['limit']:.2f}",
+        ],
+        ["the same beside numpy + scipy: times faster", f"{sparse['numpy + scipy'] / sparse['parse']:.1f}"],
+        ["the same beside vectorised PyTorch: times faster", f"{sparse['reference'] / sparse['parse']:.0f}"],
+        [
+            "`parse`, dense (3000 nodes, 1.8 * 10^6 edges): time / limit",
+            f"{dense['parse'] / dense['limit']:.2f}",
+        ],
+    ]
+
+
+def times(median: dict[str, float], peer: str, ours: str) -> str:
+    """How many times as long the peer takes."""
+    return f"{median[peer] / median[ours]:.1f}" if peer in median and ours in median else "-"
+
+
+def report(content: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    results = content["results"]
+    names = list(dict.fromkeys(itertools.chain.from_iterable(result["seconds"] for result in results)))
+    rows = []
+    for result in results:
+        median = {name: run["median"] for name, run in result["seconds"].items()}
+        rows.append(
+            [
+                f"{result['kind']} {result['num_nodes']:,}",
+                *(f"{1e3 * median[name]:.3g}" if name in median else "-" for name in names),
+                f"{median['parse'] / median['limit']:.2f}",
+                f"{median['unsorted'] / median['parse']:.2f}",
+                times(median, "numpy + scipy", "parse"),
+                *([times(median, "components, scipy", "components")] if "components, scipy" in names else []),
+                f"{result['scratch_bytes_per_node']:.1f}",
+            ]
+        )
+    ratios = ["parse / limit", "unsorted / parse", "numpy + scipy / parse"]
+    ratios += ["scipy / components"] if "components, scipy" in names else []
+    text = common.table(["nodes", *(f"{name} (ms)" for name in names), *ratios, "scratch bytes / node"], rows)
+    if counted := content.get("instructions_per_edge"):
+        rows = [[f"{int(size):,}", f"{count:.1f}"] for size, count in counted.items()]
+        text += "\n\n" + common.table(["nodes", "instructions per edge, one thread"], rows)
+    return text
+
+
+def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
+    machine = content["machine"]
+    title = f"Parsing a sparse graph ({machine['device']}, {machine['threads']} threads)"
+    sparse = [result for result in content["results"] if result["kind"] == "sparse"]
+    if not sparse:
+        return {}  # two graphs of one size: nothing to draw
+    return {"": common.Plot(title, "nodes (2n undirected edges)", "seconds", common.medians(sparse), {})}
