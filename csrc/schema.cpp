@@ -36,8 +36,8 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("dropout(Tensor x, Tensor seed, float p, bool relu=False, SymInt first=0) -> Tensor");
   m.def("dropout_(Tensor(a!) x, Tensor seed, float p, bool relu=False, SymInt first=0) -> ()");
 
-  // MLPs in tiles of rows. `product` is the dtype of matrix products; without a seed nothing is dropped. Where
-  // there are no tiles, as in the CUDA kernel, tile_rows means nothing.
+  // MLPs in tiles of rows. `product` is the dtype of matrix products; without a seed nothing is dropped.
+  // Where there are no tiles, as in the CUDA kernel, tile_rows means nothing.
   m.def(
       "edge_logits(Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, float dropout, Tensor? "
       "seed, SymInt tile_rows) -> Tensor");
