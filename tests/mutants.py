@@ -134,8 +134,8 @@ MUTANTS = [
     Mutant(
         "hooks-of-children-ignored",
         "gpn_ops/nn/_children.py",
-        "        and not module._forward_hooks\n",
-        "",
+        "        not module._forward_hooks\n        and not",
+        "        not",
         "test_hooks_of_children_fire",
         quick=True,
     ),

@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 import gpn_ops.distributed
 from gpn_ops import collect_env
-from models.common import device_named
 
+sys.path.append(str(Path(__file__).parent.parent))  # for models
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 import common
@@ -21,6 +21,8 @@ import gpu_check
 import memory
 import report
 import traffic
+
+from models.common import device_named
 
 
 def options(device, **others):
