@@ -31,9 +31,15 @@ class Call(NamedTuple):
 class Recorder(TorchDispatchMode):
     """Notes the calls of our operators, with copies of their arguments."""
 
+    loops: tuple[str, ...] = ()  # operators that are taken apart although they have a kernel
+
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
+
+    def is_one(self, name: str) -> bool:
+        """Whether an operator is noted as such."""
+        return name not in self.loops and has_kernel(name)
 
     def __enter__(self) -> Any:
         super().__enter__()
@@ -45,7 +51,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace != "gpn":
             return func(*args, **kwargs)
-        if not has_kernel(func._schema.name):  # made of others, which this is about
+        if not self.is_one(func._schema.name):  # made of others, which this is about
             with self:
                 return func._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
         arguments = {}
@@ -53,7 +59,7 @@ class Recorder(TorchDispatchMode):
             given = (
                 args[position] if position < len(args) else kwargs.get(argument.name, argument.default_value)
             )
-            arguments[argument.name] = copy_of(given) if isinstance(given, Tensor) else given
+            arguments[argument.name] = copied(given)
         returned = func(*args, **kwargs)
         if returned is None:
             results = [args[0]]
@@ -63,9 +69,19 @@ class Recorder(TorchDispatchMode):
         return returned
 
 
+# Those that have a kernel for the CPU, and are made of others on CUDA.
+LOOPS = ("gpn::edge_logits_backward",)
+
+
 def has_kernel(name: str) -> bool:
-    """Whether an operator is one of csrc, and not made of others in Python."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    """Whether an operator has a kernel for CUDA in csrc, and is not made of others in Python."""
+    return name not in LOOPS and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+
+
+def copied(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [copied(each) for each in value]
+    return copy_of(value) if isinstance(value, Tensor) else value
 
 
 def copy_of(tensor: Tensor) -> Tensor:
@@ -99,15 +115,25 @@ def raw_bytes(tensor: Tensor) -> bytes:
     return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
+def write_tensor(tensor: Tensor, file: Any) -> None:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    sizes = "".join(f" {size}" for size in tensor.shape)
+    file.write(f"tensor {dtype} {tensor.dim()}{sizes}\n".encode() + raw_bytes(tensor))
+
+
 def write_call(call: Call, file: Any) -> None:
     file.write(f"call {call.operator} {len(call.arguments)}\n".encode())
     for name, value in call.arguments.items():
         if value is None:
             file.write(b"none\n")
         elif isinstance(value, Tensor):
-            dtype = str(value.dtype).removeprefix("torch.")
-            sizes = "".join(f" {size}" for size in value.shape)
-            file.write(f"tensor {dtype} {value.dim()}{sizes}\n".encode() + raw_bytes(value))
+            write_tensor(value, file)
+        elif isinstance(value, list):
+            file.write(f"list {len(value)}\n".encode())
+            for tensor in value:
+                write_tensor(tensor, file)
+        elif isinstance(value, torch.dtype):
+            file.write(f"dtype {str(value).removeprefix('torch.')}\n".encode())
         elif isinstance(value, int):
             file.write(f"int {int(value)}\n".encode())
         elif isinstance(value, float):
@@ -141,6 +167,10 @@ def compare(call: Call, shapes: list[list[int]], file: Any) -> None:
 
 
 def described(value: Any) -> Any:
+    if isinstance(value, list):
+        return [described(each) for each in value]
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
     if not isinstance(value, Tensor):
         return value
     return {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
@@ -218,12 +248,16 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
     rows = torch.randn(num_clusters, workload.channels).to(dtype)
     products = torch.randn(pairs.size(1), workload.channels).to(dtype)
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    channels = workload.channels
+    layer = [(channels, channels), (channels,), (channels,), (channels,)]
+    scorer = [torch.randn(shape).to(dtype) for shape in (*layer, *layer, (1, channels), (1,))]
     return {
         "undirected": lambda: ops.undirected(edge_index, num_nodes),
         "pair_product": lambda: ops.pair_product(x, pairs),
         "pair_product_backward_": lambda: ops.pair_product_backward_(
             torch.zeros_like(x, dtype=wide), products, x, pairs
         ),
+        "edge_logits": lambda: ops.edge_logits(x, pairs, scorer, wide, 0.5, torch.tensor(1), 1024),
         "pair_dot": lambda: ops.pair_dot(x, weight, pairs),
         "pair_dot_backward": lambda: ops.pair_dot_backward(pair_scores, x, weight, pairs),
         "parse": lambda: ops.parse(edge_index, scores, num_nodes),

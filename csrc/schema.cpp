@@ -53,12 +53,13 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("dropout_(Tensor(a!) x, Tensor seed, float p, bool relu=False, SymInt first=0) -> ()");
 
   // MLPs in tiles of rows. `product` is the dtype of matrix products; without a seed nothing is dropped.
+  // Where there are no tiles, as in the CUDA kernel, tile_rows means nothing.
   m.def(
       "edge_logits(Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, float dropout, Tensor? "
-      "seed) -> Tensor");
+      "seed, SymInt tile_rows) -> Tensor");
   m.def(
       "edge_logits_backward(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, "
-      "float dropout, Tensor? seed) -> Tensor[]");
+      "float dropout, Tensor? seed, SymInt tile_rows) -> Tensor[]");
   m.def("residual(Tensor x, Tensor[] parameters, ScalarType product, float dropout, Tensor? seed) -> Tensor");
   m.def(
       "residual_sum(Tensor x, Tensor cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "

@@ -104,11 +104,59 @@ def test_no_thread_takes_more_than_1024_items_in_sequence(emulation):
     pool = ParsePooling(2)
     calls = record(emulation, lambda: pool(x, edge_index).x.sum().backward())
     # Also those inside of operators that are made of others.
-    assert {"parse", "coarsen", "mask", "pair_product", "pair_product_backward_"} <= {
+    assert {"parse", "coarsen", "mask", "edge_logits", "pair_product", "pair_product_backward_"} <= {
         c.operator for c in calls
     }
     for call in emulation.count(calls):
         assert call["longest_loop"] <= 1024, call["operator"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("channels", "hidden", "num_pairs", "dropout"),
+    [
+        (1, 1, 9, 0.0),
+        (5, 3, 1, 0.5),
+        (48, 2, 7, 0.3),
+        (130, 1, 6, 0.0),
+        (300, 1, 5, 0.3),
+        (1100, 1, 5, 0.0),
+        (8, 1, 0, 0.0),
+    ],
+)
+def test_the_fused_scorer(emulation, dtype, channels, hidden, num_pairs, dropout):
+    """With the CPU's kernel and with float64: widths that no warp divides, past a lane's columns, past a
+    block's shared memory; warps whose pairs are not all there."""
+    torch.manual_seed(0)
+    layer = [(channels, channels), (channels,), (channels,), (channels,)]
+    parameters = [torch.randn(shape).to(dtype) for shape in (*(hidden * layer), (1, channels), (1,))]
+    h, pairs = torch.randn(9, channels).to(dtype), torch.randint(9, (2, num_pairs))
+    seed = torch.tensor(3) if dropout else None
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    calls = record(
+        emulation, lambda: torch.ops.gpn.edge_logits(h, pairs, parameters, wide, dropout, seed, 1024)
+    )
+    assert [call.operator for call in calls] == ["edge_logits"]
+    exact = torch.ops.gpn.edge_logits(
+        h.double(), pairs, [p.double() for p in parameters], torch.float64, dropout, seed, 1024
+    )
+    if num_pairs:  # a float32 kernel, so far from float64 as float32 is
+        calls[0].results[0] = exact.to(wide)
+    (counts,) = emulation.count(calls)
+    assert counts["launches"] <= hidden + 1 + (3 * hidden + 2 + hidden) * (dtype.itemsize == 2)
+    assert counts["waits"] == 0
+
+
+def test_the_fused_scorer_reads_no_row_of_a_pair_that_does_not_exist(emulation):
+    parameters = [torch.eye(3), *[torch.ones(3)] * 3, torch.ones(1, 3), torch.ones(1)]
+    pairs = torch.zeros(2, 2, dtype=torch.int64)
+    calls = record(
+        emulation,
+        lambda: torch.ops.gpn.edge_logits(torch.ones(2, 3), pairs, parameters, torch.float32, 0.0, None, 16),
+    )
+    calls[0].arguments["pairs"][1, 1] = 2
+    with pytest.raises(RuntimeError, match=r"edge_logits: .*: pairs: node ids from 0 to num_nodes - 1"):
+        emulation.count(calls)
 
 
 def test_command_line(emulation):

@@ -237,7 +237,7 @@ def test_operators_are_well_defined(device):
     mlp = [*sets.lins1.parameters(), *sets.norm1.parameters()]
     for seed in (None, torch.tensor(3)):
         settings = (torch.float32, 0.5, seed)
-        torch.library.opcheck(torch.ops.gpn.edge_logits, (x, pairs, scoring, *settings))
+        torch.library.opcheck(torch.ops.gpn.edge_logits, (x, pairs, scoring, *settings, 16))
         torch.library.opcheck(torch.ops.gpn.residual, (x, mlp, *settings))
         torch.library.opcheck(torch.ops.gpn.residual_sum, (x, cluster, 3, mlp, *settings))
 

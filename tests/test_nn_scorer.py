@@ -1,10 +1,13 @@
 """EdgeScorer: equation 1, in tiles that are recomputed in backward."""
 
+import contextlib
 import copy
+import importlib
 from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
 
@@ -12,10 +15,12 @@ import graphs
 import naive
 import submodules
 
-from gpn_ops.nn import EdgeScorer
+from gpn_ops.nn import EdgeScorer, ParsePooling
 from gpn_ops.ops import Undirected, edge_logits, tiles
 
 LAYERS = (1, 2, 3)
+
+edge_logits_module = importlib.import_module("gpn_ops.ops.edge_logits")
 
 
 @pytest.fixture
@@ -170,6 +175,153 @@ def test_autocast_runs_products_in_half_precision_only(device, recompute):
     torch.testing.assert_close(scores, exact, atol=0.05, rtol=0)
     scores.sum().backward()
     assert {p.grad.dtype for p in scorer.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("recompute", [True, False])
+@pytest.mark.parametrize("num_layers", LAYERS)
+def test_products_of_large_features_stay_in_the_range_of_float16(device, num_layers, recompute, autocast):
+    """From 256 on a square is past float16's largest number; counts of PROTEINS and DD reach that."""
+    torch.manual_seed(0)
+    h, edge_index = example(device, dtype=torch.float32)
+    large = (h.detach() * 300).half()
+    assert bool(large.abs().max() > 256)
+    scorer = EdgeScorer(6, num_layers, recompute=recompute).to(device)
+    for layer in scorer.lins:
+        torch.nn.init.normal_(layer.weight, std=2e-5 if num_layers == 1 else 0.3)
+    expected = scorer(large.float(), edge_index)
+    half = scorer if autocast else copy.deepcopy(scorer).half()
+    features = large.clone().requires_grad_()
+    with torch.autocast(device.type, torch.float16, enabled=autocast):
+        scores = half(features, edge_index)
+    torch.testing.assert_close(scores, expected, atol=0.02, rtol=0)
+    (scores.mean() / 8).backward()  # in the range that a GradScaler finds
+    assert all(bool(value.grad.isfinite().all()) for value in (features, *half.parameters()))
+    assert bool(features.grad.abs().max() > 0)
+
+
+def test_a_layer_trains_on_large_features_under_autocast_of_float16(device):
+    torch.manual_seed(0)
+    x, edge_index = example(device, channels=8, dtype=torch.float32)
+    x = x.detach().abs() * 1000
+    embed, pool = torch.nn.Linear(8, 8).to(device), ParsePooling(8).to(device)
+    parameters = [*embed.parameters(), *pool.parameters()]
+    optimizer = torch.optim.Adam(parameters, 1e-2)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.float16):
+            h = embed(x)
+            assert h.dtype == torch.float16
+            assert bool(h.abs().max() > 256)
+            out = pool(h, edge_index)
+            loss = (out.score.float() - 0.25).square().mean()
+        loss.backward()
+        assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in parameters)
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The operator
+# ------------------------------------------------------------------------------------------------------------
+
+
+def operator_arguments(channels, hidden, dtype, product, num_pairs=97, dropout=0.0):
+    generator = torch.Generator().manual_seed(1)
+
+    def random(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    layer = [(channels, channels), (channels,), (channels,), (channels,)]
+    parameters = [random(*shape) for shape in [*(hidden * layer), (1, channels), (1,)]]
+    pairs = torch.randint(11, (2, num_pairs), generator=generator)
+    seed = torch.tensor(5) if dropout else None
+    return random(11, channels), pairs, parameters, product, dropout, seed
+
+
+@pytest.mark.parametrize("tile_rows", [1, 16, 97, 1000])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("hidden", [1, 2])
+@pytest.mark.parametrize("channels", [1, 5, 48])
+@pytest.mark.parametrize(
+    ("dtype", "product"),
+    [
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.float32, torch.bfloat16),
+        (torch.float32, torch.float16),
+        (torch.float16, torch.float16),
+        (torch.bfloat16, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_the_kernel_and_the_loop_over_operators_agree(dtype, product, channels, hidden, dropout, tile_rows):
+    arguments = operator_arguments(channels, hidden, dtype, product, dropout=dropout)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4 if product != torch.bfloat16 else 0.05
+    logits = torch.ops.gpn.edge_logits(*arguments, tile_rows)
+    plain = edge_logits_module.plain_edge_logits(*arguments, tile_rows)
+    assert logits.dtype == plain.dtype
+    torch.testing.assert_close(logits, plain, atol=tolerance * float(plain.abs().max()), rtol=0)
+
+    grad = torch.randn(logits.shape, dtype=logits.dtype)
+    actual = torch.ops.gpn.edge_logits_backward(grad, *arguments, tile_rows)
+    expected = edge_logits_module.plain_edge_logits_backward(grad, *arguments, tile_rows)
+    if torch.bfloat16 in (dtype, product):
+        tolerance = 0.1
+    elif dtype == torch.float16:
+        tolerance = 2e-3
+    for a, e in zip(actual, expected, strict=True):
+        assert a.dtype == e.dtype
+        # A LayerNorm of one channel passes no gradient but for rounding.
+        scale = max(float(e.abs().max()), 1e-3 if channels > 1 else 10.0)
+        torch.testing.assert_close(a, e, atol=tolerance * scale, rtol=0)
+
+
+def test_the_kernel_gives_the_same_bits_for_any_number_of_threads():
+    arguments = operator_arguments(64, 2, torch.float32, torch.float32, 3000, dropout=0.3)
+    grad = torch.randn(3000)
+    results, before = [], torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        logits = torch.ops.gpn.edge_logits(*arguments, 700)
+        results.append([logits, *torch.ops.gpn.edge_logits_backward(grad, *arguments, 700)])
+    torch.set_num_threads(before)
+    for others in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], others, strict=True))
+
+
+@pytest.mark.parametrize("form", ["kernel", "plain", "fake"])
+@pytest.mark.parametrize(
+    ("position", "value", "text"),
+    [
+        (0, torch.ones(3), r"h: expected shape \[num_nodes, channels\], got \[3\]"),
+        (1, torch.ones(2, 3), "pairs: expected an int64 tensor, got float32"),
+        (2, [torch.ones(5)] * 5, "parameters: expected weight, bias, .* got 5 tensors"),
+        (2, [torch.ones(5)] * 6, r"parameters\[0\]: expected shape \[channels, channels\] = \[5, 5\]"),
+        (4, 1.5, "dropout: expected a probability, got 1.5"),
+        (5, torch.ones(2, dtype=torch.int64), r"seed: expected a scalar, got shape \[2\]"),
+        (6, 0, "tile_rows: expected a positive integer, got 0"),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_bad_arguments_of_the_operator(form, position, value, text):
+    arguments = [*operator_arguments(5, 1, torch.float32, torch.float32), 16]
+    arguments[position] = value
+    function = edge_logits_module.plain_edge_logits if form == "plain" else torch.ops.gpn.edge_logits
+    mode = FakeTensorMode(allow_non_fake_inputs=True) if form == "fake" else contextlib.nullcontext()
+    with mode, pytest.raises(RuntimeError, match=text):
+        function(*arguments)
+
+
+def test_pairs_out_of_range_are_refused():
+    arguments = [*operator_arguments(5, 1, torch.float32, torch.float32), 16]
+    arguments[1][1, 90] = 11
+    with pytest.raises(RuntimeError, match=r"pairs: expected .* got 11 at pairs\[1, 90\]"):
+        torch.ops.gpn.edge_logits(*arguments)
+    with pytest.raises(RuntimeError, match=r"pairs: expected .* got 11 at pairs\[1, 90\]"):
+        torch.ops.gpn.edge_logits_backward(torch.ones(97), *arguments)
 
 
 # ------------------------------------------------------------------------------------------------------------

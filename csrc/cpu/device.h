@@ -9,6 +9,7 @@
 #endif
 
 #include "../ops/host.h"
+#include "products.h"
 
 namespace gpn::cpu {
 
@@ -51,6 +52,9 @@ inline void use_large_pages(void* memory, int64_t bytes) {
 struct Device {
   explicit Device(const Tensor&) {}
   Threads run;
+
+  template <class W>
+  using Products = cpu::Products<W>;
 
   static Tensor new_tensor(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {
     const Tensor tensor = new_empty(like, shape, type);

@@ -5,9 +5,9 @@
 
 namespace gpn::cpu {
 
-// out[p] = h[i] * h[j].
-template <class Parallel, class T>
-void pair_product(const Parallel& parallel, const T* h, const Pairs& pairs, int64_t width, T* out) {
+// out[p] = h[i] * h[j], where `out` may be wider than h.
+template <class Parallel, class T, class Out>
+void pair_product(const Parallel& parallel, const T* h, const Pairs& pairs, int64_t width, Out* out) {
   const Pieces pieces{pairs.count, parallel.shares(pairs.count * width)};
   parallel(pieces.tasks, [&](int64_t task) {
     for (int64_t p = pieces.begin(task); p < pieces.end(task); ++p) {
@@ -17,7 +17,7 @@ void pair_product(const Parallel& parallel, const T* h, const Pairs& pairs, int6
       }
       const T* a = h + pairs.first[p] * width;
       const T* b = h + pairs.second[p] * width;
-      for (int64_t k = 0; k < width; ++k) out[p * width + k] = T(Sum<T>(a[k]) * Sum<T>(b[k]));
+      for (int64_t k = 0; k < width; ++k) out[p * width + k] = Out(Sum<T>(a[k]) * Sum<T>(b[k]));
     }
   });
 }

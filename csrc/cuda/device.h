@@ -10,6 +10,22 @@
 
 namespace gpn::cuda {
 
+// The weights of an MLP's hidden layers, in the type that kernels multiply them in.
+template <class W>
+class Products {
+ public:
+  Products(const std::vector<Tensor>& weights, const std::vector<Tensor>&, ScalarType) {
+    const ScalarType wide = std::is_same_v<W, double> ? ScalarType::Double : ScalarType::Float;
+    for (const Tensor& weight : weights) {
+      weights_.push_back(weight.scalar_type() == wide ? weight : torch::stable::to(weight, wide));
+    }
+  }
+  const W* weight(int64_t layer) const { return weights_[size_t(layer)].template const_data_ptr<W>(); }
+
+ private:
+  std::vector<Tensor> weights_;
+};
+
 // Makes a tensor's device the current one, for as long as the object lives, and launches on its stream.
 class Device {
  public:
@@ -19,6 +35,9 @@ class Device {
     run.stream = static_cast<cudaStream_t>(stream);
   }
   Launcher run{nullptr};
+
+  template <class W>
+  using Products = cuda::Products<W>;
 
   // Freed memory is reused in stream order, so a tensor may go before the kernels that use it have run.
   static Tensor new_tensor(const Tensor& like, const std::vector<int64_t>& shape, ScalarType type) {

@@ -1,10 +1,12 @@
 // The operators for CUDA tensors.
+#include "../ops/edge_logits.h"
 #include "../ops/register.h"
 #include "coarsen.cuh"
 #include "components.cuh"
 #include "device.h"
 #include "dominant.cuh"
 #include "dropout.cuh"
+#include "edge_logits.cuh"
 #include "lift.cuh"
 #include "mask.cuh"
 #include "pair_dot.cuh"
@@ -15,4 +17,8 @@
 #include "sorted_pairs.cuh"
 #include "undirected.cuh"
 
-STABLE_TORCH_LIBRARY_IMPL(gpn, CUDA, m) { GPN_IMPLEMENT_OPERATORS(m, gpn::cuda::Device) }
+STABLE_TORCH_LIBRARY_IMPL(gpn, CUDA, m) {
+  GPN_IMPLEMENT_OPERATORS(m, gpn::cuda::Device)
+  // Its backward is a loop over tiles, in gpn_ops/ops/.
+  m.impl("edge_logits", GPN_BOX(gpn::cuda::Device, edge_logits));
+}

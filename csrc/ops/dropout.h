@@ -9,11 +9,15 @@
 
 namespace gpn {
 
-inline void check_dropout(const Tensor& x, const Tensor& seed, double p, int64_t first) {
-  check_floating("x", x);
+inline void check_seed(const Tensor& seed, const char* other_name, const Tensor& other) {
   check_dtype("seed", seed, ScalarType::Long);
   if (seed.dim() != 0) fail("seed: expected a scalar, got shape ", shape_name(seed));
-  check_device("seed", seed, "x", x);
+  check_device("seed", seed, other_name, other);
+}
+
+inline void check_dropout(const Tensor& x, const Tensor& seed, double p, int64_t first) {
+  check_floating("x", x);
+  check_seed(seed, "x", x);
   if (!(p >= 0 && p <= 1)) fail("p: expected a probability, got ", p);
   check_count("first", first);
 }

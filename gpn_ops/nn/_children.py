@@ -1,7 +1,6 @@
 """When an operator may stand in for the children of a layer, and how they are called when it may not."""
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 from itertools import chain
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import LayerNorm, Linear, Module, Parameter
 
-from gpn_ops.ops.tiles import LAYER_NORM_EPS, wide_dtype
+from gpn_ops.ops.tiles import LAYER_NORM_EPS, autocast_off, wide_dtype
 
 
 def are_plain(modules: Iterable[Module]) -> bool:
@@ -68,7 +67,5 @@ def call_wide(module: Module, x: Tensor) -> Tensor:
     x = x.to(wide_dtype(x.dtype))
     named = chain(module.named_parameters(), module.named_buffers())
     half = {name: t.to(x.dtype) for name, t in named if t.dtype in (torch.float16, torch.bfloat16)}
-    device = x.device.type
-    autocast = torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-    with autocast:
+    with autocast_off(x.device):
         return torch.func.functional_call(module, half, (x,)) if half else module(x)

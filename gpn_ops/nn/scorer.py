@@ -1,10 +1,12 @@
 """Edge scores (equation 1), without a row of features per edge."""
 
+from itertools import chain
+
 import torch
 from torch import Tensor
 
 from gpn_ops import ops
-from gpn_ops.ops.tiles import draw_seed, matmul_dtype, wide_dtype
+from gpn_ops.ops.tiles import draw_seed, matmul_dtype, product_dtype, wide_dtype
 
 from ._children import are_plain, call_wide, keeps_nothing, parameters_of
 from ._inputs import (
@@ -30,7 +32,8 @@ class EdgeScorer(torch.nn.Module):
     tile of edges at a time, and are computed anew in backward. They exist for all edges at once, in memory
     :math:`O(md)`, while gradients are on and :obj:`recompute` is off, where several layers read edge
     attributes, and where a child was replaced, subclassed or has hooks: it is called then, as any module is
-    (the last layer, in half precision, with features and parameters widened to float32).
+    (the last layer, in half precision, and in float16 the first one too, with features and parameters widened
+    to float32).
 
     The MLP is a Linear layer, followed by any number of (LayerNorm, ReLU, dropout, Linear). An edge and its
     reverse are scored once and get the same bits; an edge without a reverse is scored on its own.
@@ -131,35 +134,36 @@ class EdgeScorer(torch.nn.Module):
     def _logits(self, h: Tensor, pairs: Tensor, pair_attr: Tensor | None = None) -> Tensor:
         """MLP(h_i * h_j), or MLP([h_i * h_j, e_ij]), for every pair."""
         seed = draw_seed(h, self.dropout, self.training and len(self.norms) > 0)
+        hidden = list(zip(list(self.lins)[:-1], self.norms, strict=True))
         if are_plain(self.lins) and are_plain(self.norms):
             weight, bias = parameters_of([self.lins[-1]])
             product = matmul_dtype(h, weight)
             if not self.norms:
-                wide = wide_dtype(h.dtype)
-                logits = ops.pair_dot(h.to(wide), weight.view(-1).to(wide), pairs) + bias.to(wide)
-                return logits if pair_attr is None else logits + self._edge_part(pair_attr).squeeze(-1)
+                dtype = wide_dtype(h.dtype)
+                logits = ops.pair_dot(h.to(dtype), weight.view(-1).to(dtype), pairs) + bias.to(dtype)
+                return logits if pair_attr is None else logits + self._edge_part(pair_attr, True).squeeze(-1)
             # The rows themselves, and of every hidden layer what goes into its LayerNorm and what comes out.
             kept = pairs.size(1) * self.in_channels * (1 + 2 * len(self.norms))
             if pair_attr is None and keeps_nothing(self.recompute, kept):
-                hidden = [module for layer in zip(self.lins, self.norms, strict=False) for module in layer]
-                parameters = [*parameters_of(hidden), weight, bias]
+                parameters = [*parameters_of(chain.from_iterable(hidden)), weight, bias]
                 return ops.edge_logits(h, pairs, parameters, product, self.dropout, seed)
-        if not self.norms:
-            h = h.to(wide_dtype(h.dtype))
-        z = ops.lift(h, pairs[0]) * ops.lift(h, pairs[1])
-        for layer, (lin, norm) in enumerate(zip(self.lins, self.norms, strict=False)):
-            z = lin(z)
+        z = ops.lift(h, pairs[0]).to(wide_dtype(h.dtype)) * ops.lift(h, pairs[1])
+        for layer, (lin, norm) in enumerate(hidden):
+            wide = layer == 0 and product_dtype(h) == torch.float16
+            z = call_wide(lin, z) if wide else lin(z.to(h.dtype) if layer == 0 else z)
             if layer == 0 and pair_attr is not None:
-                z = z + self._edge_part(pair_attr)
-            z = relu_dropout(norm(z), self.dropout, seed, layer)
+                z = z + self._edge_part(pair_attr, wide)
+            # Products of features may exceed the range of float16; a LayerNorm brings them back.
+            z = call_wide(norm, z).to(h.dtype) if wide else norm(z)
+            z = relu_dropout(z, self.dropout, seed, layer)
         logits = call_wide(self.lins[-1], z)
         if not self.norms and pair_attr is not None:
-            logits = logits + self._edge_part(pair_attr)
+            logits = logits + self._edge_part(pair_attr, True)
         return logits.squeeze(-1)
 
-    def _edge_part(self, pair_attr: Tensor) -> Tensor:
+    def _edge_part(self, pair_attr: Tensor, wide: bool) -> Tensor:
         assert self.lin_edge is not None
-        return self.lin_edge(pair_attr) if self.norms else call_wide(self.lin_edge, pair_attr)
+        return call_wide(self.lin_edge, pair_attr) if wide else self.lin_edge(pair_attr)
 
     def __repr__(self) -> str:
         edge_dim = "" if self.edge_dim is None else f", edge_dim={self.edge_dim}"

@@ -161,7 +161,7 @@ def _coarsen_padded(
     for size in capacity:
         check_count("capacity", size)
     if edge_attr is not None:
-        check_edge_attr(edge_attr, edge_index)
+        check_edge_attr(edge_attr, edge_index, reduce)
         check_reduction(reduce)
     edges, slot, representative, count = torch.ops.gpn.coarsen_padded(
         edge_index, cluster, max_clusters, max_edges, self_loops, edge_attr is not None, batch

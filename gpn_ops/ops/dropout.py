@@ -80,11 +80,15 @@ def scale_of_kept(p: float) -> float:
     return 0.0 if dropped == 1 else 1 / (1 - dropped)
 
 
-def check_dropout(x: Tensor, seed: Tensor, p: float, first: int | torch.SymInt) -> None:
-    check_floating("x", x)
+def check_seed(seed: Tensor, other_name: str, other: Tensor) -> None:
     check_dtype("seed", seed, torch.int64)
     check(seed.dim() == 0, lambda: f"seed: expected a scalar, got shape {list(seed.shape)}")
-    check_device("seed", seed, "x", x)
+    check_device("seed", seed, other_name, other)
+
+
+def check_dropout(x: Tensor, seed: Tensor, p: float, first: int | torch.SymInt) -> None:
+    check_floating("x", x)
+    check_seed(seed, "x", x)
     if not 0 <= p <= 1:
         raise RuntimeError(f"p: expected a probability, got {p:g}")
     check_count("first", first)

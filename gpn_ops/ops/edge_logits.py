@@ -6,9 +6,20 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from . import derivatives
+from ..checks import (
+    Size,
+    check,
+    check_device,
+    check_dtype,
+    check_floating,
+    check_pairs,
+    check_shape,
+    sum_dtype,
+)
+from . import derivatives, tiles
+from .dropout import check_seed
 from .pair_product import pair_product, pair_product_backward_
-from .tiles import Hidden, TileDropout, like_parameters, product_flops, tiles, wide_dtype
+from .tiles import Hidden, TileDropout, autocast_off, cut, like_parameters, product_flops, wide_dtype
 
 
 def edge_logits(
@@ -30,7 +41,8 @@ def edge_logits(
         pairs (torch.Tensor): int64 :math:`[2, u]`.
         parameters (list[torch.Tensor]): Weight and bias of every Linear, each but the last one followed by
             those of its LayerNorm.
-        product (torch.dtype): What matrix products run in.
+        product (torch.dtype): What matrix products run in; float16 means float32, as products of features
+            may exceed its range.
         dropout (float, optional): The probability with which a hidden value is dropped.
             (default: :obj:`0.0`)
         seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`h`. Without it nothing is
@@ -49,7 +61,43 @@ def edge_logits(
         >>> ops.edge_logits(h, torch.tensor([[0], [1]]), parameters, torch.float32)
         tensor([1.0000])
     """
-    return torch.ops.gpn.edge_logits(h, pairs, parameters, product, dropout, seed)
+    rows = tiles.tile_rows(h.device, h.size(1), len(parameters) // 4)
+    return torch.ops.gpn.edge_logits(h, pairs, parameters, product, dropout, seed, rows)
+
+
+def check_edge_logits(
+    h: Tensor,
+    pairs: Tensor,
+    parameters: list[Tensor],
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int | torch.SymInt,
+) -> None:
+    check_pairs(h, pairs)
+    count, channels = len(parameters), ("channels", h.size(1))
+    if count < 6 or count % 4 != 2:
+        raise RuntimeError(
+            "parameters: expected weight, bias, norm weight and norm bias of every hidden layer, then weight "
+            f"and bias of the last, got {count} tensors"
+        )
+    shapes: list[tuple[Size, ...]] = [(channels, channels), (channels,), (channels,), (channels,)]
+    shapes = shapes * (count // 4) + [(("1", 1), channels), (("1", 1),)]
+    for i, (parameter, shape) in enumerate(zip(parameters, shapes, strict=True)):
+        check_floating(f"parameters[{i}]", parameter)
+        check_shape(f"parameters[{i}]", parameter, *shape)
+        check_device(f"parameters[{i}]", parameter, "h", h)
+    if not 0 <= dropout <= 1:
+        raise RuntimeError(f"dropout: expected a probability, got {dropout:g}")
+    if seed is not None:
+        check_seed(seed, "h", h)
+    check(tile_rows >= 1, lambda: f"tile_rows: expected a positive integer, got {tile_rows}")
+
+
+def check_edge_logits_backward(grad: Tensor, h: Tensor, pairs: Tensor, *arguments: Any) -> None:
+    check_edge_logits(h, pairs, *arguments)
+    check_dtype("grad", grad, sum_dtype(h))
+    check_shape("grad", grad, ("num_pairs", pairs.size(1)))
+    check_device("grad", grad, "h", h)
 
 
 class _Scorer:
@@ -59,18 +107,43 @@ class _Scorer:
         self, h: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
     ) -> None:
         self.wide = wide_dtype(h.dtype)
+        # Widened before anything is multiplied: the product of two features may exceed what half precision
+        # holds, from 256 on in float16. That type has no range for the rows of matrix products either.
+        self.h = h.to(self.wide)
+        if product == torch.float16:
+            product = self.wide
         self.dropout = TileDropout(dropout, seed)
         self.hidden = Hidden(parameters[:-2], True, product, self.wide, self.dropout)
         # Of the wide type: rounded to half precision, the scores of many edges would be equal.
         self.weight = parameters[-2].view(-1).to(self.wide)
         self.bias = parameters[-1].to(self.wide)
 
-    def product(self, h: Tensor, pairs: Tensor, row: int) -> Tensor:
+    def product(self, pairs: Tensor, row: int) -> Tensor:
         self.dropout.start(row)
-        return pair_product(h, pairs).to(self.wide)
+        return pair_product(self.h, pairs)
 
 
-@torch.library.impl("gpn::edge_logits", "CompositeExplicitAutograd")
+def plain_edge_logits(
+    h: Tensor,
+    pairs: Tensor,
+    parameters: list[Tensor],
+    product: torch.dtype,
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int,
+) -> Tensor:
+    """As :func:`edge_logits`, in tiles of so many rows; without a gradient."""
+    check_edge_logits(h, pairs, parameters, dropout, seed, tile_rows)
+    scorer = _Scorer(h, parameters, product, dropout, seed)
+    out = h.new_empty(pairs.size(1), dtype=scorer.wide)
+    with autocast_off(h.device):
+        for tile in cut(pairs.size(1), tile_rows):
+            z = scorer.hidden.forward(scorer.product(pairs[:, tile], tile.start))
+            torch.addmv(scorer.bias, z, scorer.weight, out=out[tile])
+    return out
+
+
+@torch.library.register_fake("gpn::edge_logits")
 def _(
     h: Tensor,
     pairs: Tensor,
@@ -78,21 +151,45 @@ def _(
     product: torch.dtype,
     dropout: float,
     seed: Tensor | None,
+    tile_rows: int,
 ) -> Tensor:
-    scorer = _Scorer(h, parameters, product, dropout, seed)
-    out = h.new_empty(pairs.size(1), dtype=scorer.wide)
-    for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
-        z = scorer.hidden.forward(scorer.product(h, pairs[:, tile], tile.start))
-        torch.addmv(scorer.bias, z, scorer.weight, out=out[tile])
-    return out
-
-
-@torch.library.register_fake("gpn::edge_logits")
-def _(h: Tensor, pairs: Tensor, *_: Any) -> Tensor:
+    check_edge_logits(h, pairs, parameters, dropout, seed, tile_rows)
     return h.new_empty(pairs.size(1), dtype=wide_dtype(h.dtype))
 
 
-@torch.library.impl("gpn::edge_logits_backward", "CompositeExplicitAutograd")
+def plain_edge_logits_backward(
+    grad: Tensor,
+    h: Tensor,
+    pairs: Tensor,
+    parameters: list[Tensor],
+    product: torch.dtype,
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int,
+) -> list[Tensor]:
+    """The gradients of h and of the parameters."""
+    check_edge_logits_backward(grad, h, pairs, parameters, dropout, seed, tile_rows)
+    scorer = _Scorer(h, parameters, product, dropout, seed)
+    grad_h = torch.zeros_like(h, dtype=scorer.wide)
+    grads = scorer.hidden.start_backward()
+    grad_weight = torch.zeros_like(scorer.weight)
+    with autocast_off(h.device):
+        for tile in cut(pairs.size(1), tile_rows):
+            z = scorer.hidden.forward_saving(scorer.product(pairs[:, tile], tile.start))
+            grad_weight.addmv_(z.t(), grad[tile])
+            del z
+            grad_product = scorer.hidden.backward(torch.outer(grad[tile], scorer.weight))
+            pair_product_backward_(grad_h, grad_product, scorer.h, pairs[:, tile])
+    grads += [grad_weight.view(1, -1), grad.sum(dim=0, keepdim=True)]
+    return [grad_h.to(h.dtype), *like_parameters(grads, parameters)]
+
+
+# The form that is made of other operators, for devices that have no kernel of their own.
+torch.library.impl("gpn::edge_logits", "CompositeExplicitAutograd", plain_edge_logits)
+torch.library.impl("gpn::edge_logits_backward", "CompositeExplicitAutograd", plain_edge_logits_backward)
+
+
+@torch.library.register_fake("gpn::edge_logits_backward")
 def _(
     grad: Tensor,
     h: Tensor,
@@ -101,38 +198,23 @@ def _(
     product: torch.dtype,
     dropout: float,
     seed: Tensor | None,
+    tile_rows: int,
 ) -> list[Tensor]:
-    """The gradients of h and of the parameters."""
-    scorer = _Scorer(h, parameters, product, dropout, seed)
-    grad_h = torch.zeros_like(h, dtype=scorer.wide)
-    grads = scorer.hidden.start_backward()
-    grad_weight = torch.zeros_like(scorer.weight)
-    for tile in tiles(pairs, 1, h.size(1), len(parameters) // 4):
-        z = scorer.hidden.forward_saving(scorer.product(h, pairs[:, tile], tile.start))
-        grad_weight.addmv_(z.t(), grad[tile])
-        del z
-        grad_product = scorer.hidden.backward(torch.outer(grad[tile], scorer.weight))
-        pair_product_backward_(grad_h, grad_product.to(h.dtype), h, pairs[:, tile])
-    grads += [grad_weight.view(1, -1), grad.sum(dim=0, keepdim=True)]
-    return [grad_h.to(h.dtype), *like_parameters(grads, parameters)]
-
-
-@torch.library.register_fake("gpn::edge_logits_backward")
-def _(grad: Tensor, h: Tensor, pairs: Tensor, parameters: list[Tensor], *_: Any) -> list[Tensor]:
+    check_edge_logits_backward(grad, h, pairs, parameters, dropout, seed, tile_rows)
     return [torch.empty_like(tensor) for tensor in (h, *parameters)]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    h, pairs, parameters, ctx.product, ctx.dropout, seed = inputs
+    h, pairs, parameters, ctx.product, ctx.dropout, seed, ctx.tile_rows = inputs
     ctx.save_for_backward(h, pairs, seed, *parameters)
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     h, pairs, seed, *parameters = ctx.saved_tensors
     grad_h, *grads = torch.ops.gpn.edge_logits_backward(
-        grad, h, pairs, parameters, ctx.product, ctx.dropout, seed
+        grad, h, pairs, parameters, ctx.product, ctx.dropout, seed, ctx.tile_rows
     )
-    return grad_h, None, grads, None, None, None
+    return grad_h, None, grads, None, None, None, None
 
 
 derivatives.register("edge_logits", _backward, _save)

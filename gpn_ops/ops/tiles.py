@@ -5,7 +5,8 @@ exist to avoid. A tile is recomputed in backward, dropout included, which is dra
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,7 +36,11 @@ def tile_rows(device: torch.device, channels: int, num_layers: int) -> int:
 
 def tiles(rows: Tensor, dim: int, channels: int, num_layers: int) -> Iterator[slice]:
     """The tiles of what ``rows`` counts along ``dim``."""
-    num_rows, size = rows.size(dim), tile_rows(rows.device, channels, num_layers)
+    yield from cut(rows.size(dim), tile_rows(rows.device, channels, num_layers))
+
+
+def cut(num_rows: int, size: int) -> Iterator[slice]:
+    """So many rows, in tiles of this size."""
     for start in range(0, num_rows, size):
         yield slice(start, min(start + size, num_rows))
 
@@ -45,17 +50,27 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """What matrix products of ``x`` run in, here and now: autocast's choice if it is on."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def autocast_off(device: torch.device) -> AbstractContextManager[Any]:
+    """Where dtypes are chosen by hand."""
+    on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if on else nullcontext()
+
+
 def matmul_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
-    """What matrix products run in, here and now: autocast's choice if it is on, else that of the module.
+    """The same of an operator that stands in for modules.
 
     Raises:
         RuntimeError: if autocast is off and features and parameters differ in dtype.
     """
-    if torch.is_autocast_enabled(x.device.type):
-        return torch.get_autocast_dtype(x.device.type)
-    if x.dtype != weight.dtype:
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise RuntimeError(f"x: expected the dtype of the parameters, {weight.dtype}, got {x.dtype}")
-    return x.dtype
+    return product_dtype(x)
 
 
 # ------------------------------------------------------------------------------------------------------------

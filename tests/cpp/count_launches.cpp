@@ -4,9 +4,10 @@
 //   count_launches [results] < calls
 //
 // A call is a line 'call <operator> <number of arguments>', then for each argument a line: 'none', 'int 5'
-// (true and false are 1 and 0), 'string sum', or 'tensor float32 2 7680 128' (dtype, number of dimensions,
-// sizes) with the values as raw bytes behind it. The answer is one line of JSON. `results`, if given, gets
-// the raw bytes of what the call returned, or of the first argument where the operator writes to that.
+// (true and false are 1 and 0), 'string sum', 'dtype float32', 'tensor float32 2 7680 128' (dtype, number of
+// dimensions, sizes) with the values as raw bytes behind it, or 'list 3' with so many tensors behind it. The
+// answer is one line of JSON. `results`, if given, gets the raw bytes of what the call returned, or of the
+// first argument where the operator writes to that.
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -42,6 +43,13 @@ Argument next_argument() {
   if (kind == "int") return int64_t(std::stoll(rest));
   if (kind == "float") return std::stod(rest);
   if (kind == "string") return rest;
+  if (kind == "dtype") return kTypes.at(rest);
+  if (kind == "list") {
+    std::vector<Tensor> tensors;
+    for (int64_t left = std::stoll(rest); left > 0; --left)
+      tensors.push_back(std::get<Tensor>(next_argument()));
+    return tensors;
+  }
   if (kind != "tensor") throw std::runtime_error("no such kind of argument: " + line);
   std::istringstream words(rest);
   std::string type;
@@ -115,6 +123,11 @@ int main(int argc, char** argv) {
     held += taken;
     most_held = std::max(most_held, held);
     return torch::stable::Memory(memory.allocate(int64_t(bytes)), [=](void*) { held -= taken; });
+  };
+  torch::stable::on_device = [](int64_t read, int64_t written, const std::function<void()>& work) {
+    const emulation::OnDevice here;
+    work();
+    if (emulation::observer) emulation::observer->launched("copy", 1, read, written);
   };
   std::ofstream out;
   if (argc > 1) out.open(argv[1], std::ios::binary);

@@ -132,8 +132,40 @@ inline Tensor new_empty(const Tensor& like, std::vector<int64_t> sizes,
   return Tensor(std::move(sizes), type.value_or(like.scalar_type()), like.is_cuda());
 }
 inline Tensor contiguous(const Tensor& tensor) { return tensor; }
+// Work of torch on the device, which reads and writes so many bytes.
+inline std::function<void(int64_t, int64_t, const std::function<void()>&)> on_device =
+    [](int64_t, int64_t, const std::function<void()>& work) { work(); };
+
+template <class F>
+void with_type(ScalarType type, const F& f) {
+  switch (type) {
+    case ScalarType::Float: return f(float());
+    case ScalarType::Double: return f(double());
+    case ScalarType::Half: return f(gpn::test::Half());
+    case ScalarType::BFloat16: return f(gpn::test::BFloat16());
+    default: throw std::logic_error("stand-in of torch: no conversion of this type");
+  }
+}
+
 inline Tensor to(const Tensor& tensor, ScalarType type) {
-  if (tensor.scalar_type() != type) throw std::logic_error("stand-in of torch: no conversion of types");
+  if (tensor.scalar_type() == type) return tensor;
+  std::vector<int64_t> sizes;
+  for (int64_t d = 0; d < tensor.dim(); ++d) sizes.push_back(tensor.size(d));
+  const Tensor result = new_empty(tensor, sizes, type);
+  on_device(tensor.numel() * tensor.element_size(), result.numel() * result.element_size(), [&] {
+    with_type(tensor.scalar_type(), [&](auto from) {
+      with_type(type, [&](auto into) {
+        const auto* values = tensor.const_data_ptr<decltype(from)>();
+        auto* converted = result.mutable_data_ptr<decltype(into)>();
+        for (int64_t i = 0; i < tensor.numel(); ++i) converted[i] = decltype(into)(double(values[i]));
+      });
+    });
+  });
+  return result;
+}
+inline Tensor zero_(Tensor& tensor) {
+  const int64_t bytes = tensor.numel() * tensor.element_size();
+  on_device(0, bytes, [&] { std::memset(tensor.mutable_data_ptr(), 0, size_t(bytes)); });
   return tensor;
 }
 
@@ -147,7 +179,8 @@ class DeviceGuard {
 
 // What an operator is called with.
 struct None {};
-using Argument = std::variant<None, Tensor, int64_t, double, std::string>;  // int64_t: bool too
+using Argument = std::variant<None, Tensor, std::vector<Tensor>, ScalarType, int64_t, double,
+                              std::string>;  // int64_t: bool too
 
 template <class Parameter>
 struct Unboxed {
@@ -166,6 +199,7 @@ struct Unboxed<std::optional<Parameter>> {
 };
 
 inline std::vector<Tensor> boxed(Tensor result) { return {std::move(result)}; }
+inline std::vector<Tensor> boxed(std::vector<Tensor> results) { return results; }
 template <class... Results>
 std::vector<Tensor> boxed(std::tuple<Results...> results) {
   return std::apply([](Results&... each) { return std::vector<Tensor>{std::move(each)...}; }, results);
