@@ -182,7 +182,9 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     int level = 0;
     for (; run.length > int64_t(1) << levels.bits; ++level) run = run.next_level(levels.bits);
     typename Term::Value value = store.start(at, term_of(runs, levels, level, run, 0, k, width, term));
+#if defined(__CUDACC__)
 #pragma unroll 2  // four at a time would not fit the registers
+#endif
     for (int64_t i = 1; i < run.length; ++i) {
       value = Term::join(value, term_of(runs, levels, level, run, i, k, width, term));
     }
