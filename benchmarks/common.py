@@ -27,18 +27,18 @@ from typing import Any, NamedTuple
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces every start and stop otherwise
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # for models, which is not installed
 
-import torch
-from torch import Tensor
-
-from gpn_ops.visualisation import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
-from models.common import commit, table
-
 for _module in ("matplotlib", "scipy", "torch_geometric", "tqdm"):
     if find_spec(_module) is None:
         raise ImportError(
             f"benchmarks need {_module}. In the root of the checkout, install gpn_ops with its extra "
             "'bench': pip install --no-build-isolation -e '.[bench]'"
         )
+
+import torch
+from torch import Tensor
+
+from gpn_ops.visualisation import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
+from models.common import commit, table
 
 CPU = torch.device("cpu")
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -42,7 +42,8 @@ class Step(NamedTuple):
 def benchmarks(quick: bool) -> list[str]:
     """Those whose results the report shows."""
     names = [section.command for section in sections.SECTIONS if not section.command.startswith("epoch.py")]
-    names = [name.replace(" --instructions", "") for name in names]  # a count of the CPU's
+    for of_the_cpu in (" --instructions", " --processor-time"):
+        names = [name.replace(of_the_cpu, "") for name in names]
     without_file = [name for name in names if "--hubs" not in name or common.hub_file()]
     return [f"{name} --quick" if quick else name for name in without_file]
 
@@ -53,6 +54,7 @@ def steps(options: argparse.Namespace) -> list[Step]:
     python = sys.executable
     pytest = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", device)
     results = ("--device", device, "--output", str(output / "results"))
+    data = [] if options.data_root is None else ["--data-root", str(options.data_root)]
     on_cuda = device == "cuda"
 
     build = (python, "setup.py", "--quiet", "build_libraries", "--inplace")
@@ -84,11 +86,15 @@ def steps(options: argparse.Namespace) -> list[Step]:
         )
     for command in benchmarks(options.quick):
         script, *others = command.split()
-        name = "-".join(["benchmark", script.removesuffix(".py"), *(o.strip("-") for o in others)])
+        if script == "training.py":
+            others += data
+        name = "-".join(
+            ["benchmark", script.removesuffix(".py"), *(o.strip("-") for o in command.split()[1:])]
+        )
         found.append(Step(name, "benchmarks", (python, f"benchmarks/{script}", *others, *results)))
     for each in dict.fromkeys((device, "cpu")):
         train = (python, "-m", "models.train", options.dataset, "--folds", "0", "--device", each, "--quiet")
-        chosen = [part for setting in options.set for part in ("--set", setting)]
+        chosen = [*data, *(part for setting in options.set for part in ("--set", setting))]
         found.append(
             Step(f"train-{each}", "training", (*train, *chosen, "--output", str(output / "models" / each)))
         )
@@ -187,10 +193,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], help="only this line of the verdict")
     parser.add_argument("--again", action="store_true", help="forget the steps that have ended")
     parser.add_argument("--dataset", default="PROTEINS", help="what models.train trains on (%(default)s)")
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        help="a folder with TUDataset/<name>/raw (default: data sets are downloaded)",
+    )
     parser.add_argument("--set", action="append", default=[], help="a setting of models.train")
     parser.add_argument("--output", type=Path, default=ROOT / "gpu-report", help="(default: gpu-report)")
     options = parser.parse_args(arguments)
     options.output = options.output.resolve()
+    options.data_root = options.data_root and options.data_root.resolve()
     device = torch.device(options.device)
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if device.type != "cpu" and (accelerator is None or accelerator.type != options.device):

@@ -181,11 +181,15 @@ def test_steps_of_the_check_run_and_are_logged(tmp_path):
 def test_the_check_builds_for_the_card_at_hand(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
     chosen = argparse.Namespace(
-        device="cuda", output=tmp_path, quick=False, only=[], dataset="PROTEINS", set=[]
+        device="cuda", output=tmp_path, quick=False, only=[], dataset="PROTEINS", set=[], data_root=tmp_path
     )
     steps = gpu_check.steps(chosen)
     assert steps[0].environment == {"GPN_OPS_CUDA": "1", "TORCH_CUDA_ARCH_LIST": "8.6"}
     assert {"tests", "memcheck", "benchmark-memory", "train-cuda", "train-cpu"} <= {s.name for s in steps}
+    for step in steps:
+        assert "--processor-time" not in step.command  # which is for CPUs
+        trains = step.name.startswith(("train-", "benchmark-training"))
+        assert ("--data-root" in step.command) == trains, step.command
     for step in steps:
         scripts = [word for word in step.command if word.endswith(".py")]
         assert all((gpu_check.ROOT / script).exists() for script in scripts), step.command
