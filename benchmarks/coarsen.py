@@ -55,7 +55,8 @@ class Case:
             assert torch.equal(methods[name]().edge_index, methods[PEERS[name]]()), name
         coarse, (edges, weight) = methods["weighted"](), methods["coalesce, weighted"]()
         assert torch.equal(coarse.edge_index, edges)
-        torch.testing.assert_close(coarse.edge_attr, weight)
+        # Sums of up to some thousand terms, in another order.
+        torch.testing.assert_close(coarse.edge_attr, weight, rtol=1e-5, atol=1e-5)
         assert torch.equal(
             self.cluster[coarse.representative], torch.arange(self.num_clusters).to(self.device)
         )

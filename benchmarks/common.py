@@ -19,7 +19,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,13 +26,7 @@ from typing import Any, NamedTuple
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler announces every start and stop otherwise
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # for models, which is not installed
 
-for _module in ("matplotlib", "scipy", "torch_geometric", "tqdm"):
-    if find_spec(_module) is None:
-        raise ImportError(
-            f"benchmarks need {_module}. In the root of the checkout, install gpn_ops with its extra "
-            "'bench': pip install --no-build-isolation -e '.[bench]'"
-        )
-
+import extra  # noqa: F401 (before what it looks for)
 import torch
 from torch import Tensor
 
