@@ -497,7 +497,6 @@ def test_committed_plots_show_every_method(common):
                 assert shown == {*plot.curves, *plot.exhausted}
             svg = each.path.with_name(f"{each.path.stem}{ending}.svg").read_text()
             assert all(f">{name}<" in svg for name in {*plot.curves, *plot.exhausted}), each.path
-            assert each.path.with_name(f"{each.path.stem}{ending}.png").stat().st_size > 10_000
             found += 1
     assert found >= 7
 

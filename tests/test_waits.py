@@ -79,7 +79,9 @@ def test_a_layer_waits_once_if_it_knows_the_pairs(narrow):
     pairs = undirected(edge_index, 57)
     out, num_waits, _ = count(narrow, lambda: pool(x, edge_index, batch=batch, undirected=pairs))
     assert num_waits == 1
-    assert torch.equal(out.x, pool(x, edge_index, batch=batch).x)
+    plain = pool(x, edge_index, batch=batch)  # with the CPU's tiles, and so to rounding
+    assert torch.equal(out.cluster, plain.cluster)
+    torch.testing.assert_close(out.x, plain.x)
 
 
 @pytest.mark.parametrize("options", [{}, {"self_loops": True}, {"weighted": True}, {"drop_edge": 0.3}])
