@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "check.h"
+#include "core/progress.h"
 #include "core/sums.h"
 
 namespace gpn::test {
@@ -48,6 +50,111 @@ inline PlainEdges plain_undirected(const Edges& edges) {
   std::vector<std::pair<int64_t, int64_t>> renamed;
   for (int64_t e = 0; e < edges.count; ++e) renamed.push_back(std::minmax(edges.row[e], edges.col[e]));
   return plain_distinct(renamed, std::vector<bool>(renamed.size(), true));
+}
+
+// Every edge once, sorted, and its reverse.
+template <class Score>
+Graph<Score> sorted_and_symmetric(const Graph<Score>& graph) {
+  std::set<std::pair<int64_t, int64_t>> edges;
+  for (size_t e = 0; e < graph.row.size(); ++e) {
+    edges.emplace(graph.row[e], graph.col[e]);
+    edges.emplace(graph.col[e], graph.row[e]);
+  }
+  Graph<Score> found{{}, {}, {}, graph.num_nodes};
+  for (const auto& [row, col] : edges) {
+    found.row.push_back(row);
+    found.col.push_back(col);
+  }
+  return found;
+}
+
+// A batch of graphs after a level: clusters inside the graphs, the coarse edges, and room that is left over.
+struct Levelled {
+  Graph<float> graph, coarse;
+  std::vector<int64_t> batch, cluster, representative, count;
+  int64_t num_graphs;
+
+  Progress progress() const {
+    return {graph.edges(),  cluster.data(),        batch.data(), num_graphs,
+            coarse.edges(), representative.data(), count.data()};
+  }
+};
+
+// below(bound): a random number. Some nodes are in no graph, and most graphs are small.
+template <class Below>
+Levelled levelled(const Below& below, bool self_loops, bool symmetric) {
+  Levelled made;
+  made.num_graphs = 1 + below(9);
+  const int64_t num_nodes = 1 + below(60);
+  for (int64_t v = 0; v < num_nodes; ++v) made.batch.push_back(below(made.num_graphs + 1));
+  made.graph.num_nodes = num_nodes;
+  for (int64_t tries = below(4 * num_nodes); tries > 0; --tries) {
+    const int64_t row = below(num_nodes), col = below(num_nodes);
+    if (made.batch[size_t(row)] != made.batch[size_t(col)]) continue;
+    made.graph.row.push_back(row);
+    made.graph.col.push_back(col);
+  }
+  if (symmetric) made.graph = sorted_and_symmetric(made.graph);
+  const int64_t kinds = 1 + below(5);
+  std::map<std::pair<int64_t, int64_t>, int64_t> number;
+  for (int64_t v = 0; v < num_nodes; ++v) {
+    const auto [found, is_new] =
+        number.emplace(std::pair(made.batch[size_t(v)], below(kinds)), number.size());
+    if (is_new) made.representative.push_back(v);
+    made.cluster.push_back(found->second);
+  }
+  const PlainEdges coarse = plain_coarsen(made.graph.edges(), made.cluster, self_loops);
+  made.count = {int64_t(number.size()), int64_t(coarse.row.size())};
+  made.coarse = {coarse.row, coarse.col, {}, 0};
+  const int64_t room = below(3);
+  made.representative.resize(number.size() + size_t(room), -1);
+  made.coarse.row.resize(coarse.row.size() + size_t(room), -1);
+  made.coarse.col.resize(coarse.col.size() + size_t(room), -1);
+  made.coarse.num_nodes = int64_t(made.representative.size());
+  return made;
+}
+
+struct PlainProgress {
+  std::vector<int64_t> sizes, shrinks, goes_on;
+  friend bool operator==(const PlainProgress&, const PlainProgress&) = default;
+};
+
+inline PlainProgress plain_progress(const Levelled& made) {
+  const size_t graphs = size_t(made.num_graphs), coarse_edges = size_t(made.count[1]);
+  PlainProgress plain{std::vector<int64_t>(kNumProgressSizes), std::vector<int64_t>(graphs + 1),
+                      std::vector<int64_t>(graphs + 1)};  // the last graph is none
+  const auto graph_of = [&](int64_t c) { return size_t(made.batch[size_t(made.representative[size_t(c)])]); };
+  std::vector<size_t> edge_graph;
+  for (size_t e = 0; e < made.graph.row.size(); ++e) {
+    const size_t row = size_t(made.graph.row[e]), col = size_t(made.graph.col[e]);
+    edge_graph.push_back(size_t(made.batch[row]));
+    if (row != col && made.cluster[row] == made.cluster[col]) plain.shrinks[edge_graph.back()] = 1;
+  }
+  plain.shrinks[graphs] = 0;
+  std::set<std::pair<int64_t, int64_t>> edges;
+  for (size_t e = 0; e < coarse_edges; ++e) {
+    const int64_t row = made.coarse.row[e], col = made.coarse.col[e];
+    edges.emplace(row, col);
+    if (row != col && plain.shrinks[graph_of(row)]) plain.goes_on[graph_of(row)] = 1;
+  }
+  for (const int64_t graph : made.batch) plain.sizes[kNodes] += plain.shrinks[size_t(graph)];
+  for (const size_t graph : edge_graph) plain.sizes[kEdges] += plain.shrinks[graph];
+  for (int64_t c = 0; c < made.count[0]; ++c) {
+    plain.sizes[kClusters] += plain.shrinks[graph_of(c)];
+    plain.sizes[kClustersOn] += plain.goes_on[graph_of(c)];
+  }
+  for (const auto& [row, col] : edges) {
+    plain.sizes[kCoarseEdges] += plain.shrinks[graph_of(row)];
+    if (!plain.goes_on[graph_of(row)]) continue;
+    ++plain.sizes[kCoarseEdgesOn];
+    plain.sizes[kLoopsOn] += row == col;
+    plain.sizes[kOneWayOn] += !edges.count({col, row});
+  }
+  plain.sizes[kAllClusters] = made.count[0];
+  plain.sizes[kAllCoarseEdges] = made.count[1];
+  plain.shrinks.resize(graphs);
+  plain.goes_on.resize(graphs);
+  return plain;
 }
 
 // start plus the terms, in order; more terms than a piece are added piece by piece, and so are the pieces.

@@ -10,6 +10,8 @@
 #include "cuda/lift.cuh"
 #include "cuda/mask.cuh"
 #include "cuda/pair_product.cuh"
+#include "cuda/progress.cuh"
+#include "cuda/sorted_pairs.cuh"
 #include "cuda/undirected.cuh"
 #include "device.h"
 #include "plain_pooling.h"
@@ -136,6 +138,43 @@ void test_unique_edges(Random& random) {
   std::vector<int64_t> smallest(static_cast<size_t>(bound));
   for (int64_t v = graph.num_nodes - 1; v >= 0; --v) smallest[size_t(cluster[size_t(v)])] = v;
   CHECK(to_host(representative, bound) == smallest);
+  CHECK(record.assertions.empty());
+}
+
+void test_sorted_pairs(Random& random) {
+  const Graph<float> graph = sorted_and_symmetric(random_edges(random));
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  const PlainEdges expected = plain_undirected(graph.edges());
+  const int64_t num_pairs = int64_t(expected.row.size()), num_edges = int64_t(graph.row.size());
+  int64_t* pairs = memory.array<int64_t>(2 * num_pairs);
+  int64_t* slot = memory.array<int64_t>(num_edges);
+  cuda::sorted_pairs_kernel(launch, on_device(graph, memory), num_pairs, pairs, slot, memory);
+  const std::vector<int64_t> ends = to_host(pairs, 2 * num_pairs);
+  CHECK(part(ends, 0, num_pairs) == expected.row && part(ends, num_pairs, 2 * num_pairs) == expected.col);
+  CHECK(to_host(slot, num_edges) == expected.slot);
+  CHECK(record.assertions.empty());
+}
+
+void test_progress(Random& random) {
+  const Levelled made =
+      levelled([&](int64_t bound) { return random.below(bound); }, random.below(2), random.below(3));
+  const Scratch memory(random());
+  const Launcher launch = random_launcher(random);
+  Progress progress = made.progress();
+  progress.edges = on_device(made.graph, memory);
+  progress.coarse = on_device(made.coarse, memory);
+  progress.cluster = memory.copy(made.cluster);
+  progress.batch = memory.copy(made.batch);
+  progress.representative = memory.copy(made.representative);
+  progress.count = memory.copy(made.count);
+  int64_t* sizes = memory.array<int64_t>(kNumProgressSizes);
+  int64_t* shrinks = memory.array<int64_t>(made.num_graphs);
+  int64_t* goes_on = memory.array<int64_t>(made.num_graphs);
+  cuda::progress_kernel(launch, progress, sizes, shrinks, goes_on, memory);
+  const PlainProgress found{to_host(sizes, kNumProgressSizes), to_host(shrinks, made.num_graphs),
+                            to_host(goes_on, made.num_graphs)};
+  CHECK(found == plain_progress(made));
   CHECK(record.assertions.empty());
 }
 
@@ -440,6 +479,8 @@ int main(int argc, char** argv) {
       case 4: test_one<uint64_t, float>(random); break;
     }
     test_unique_edges(random);
+    test_sorted_pairs(random);
+    test_progress(random);
     test_bad_ids(random);
     test_bad_pairs(random);
   });

@@ -9,6 +9,7 @@
 #include "cpu/lift.h"
 #include "cpu/mask.h"
 #include "cpu/pair_product.h"
+#include "cpu/progress.h"
 #include "cpu/undirected.h"
 #include "half.h"
 #include "plain_pooling.h"
@@ -186,6 +187,33 @@ void test_word_sizes(Engine& random) {
     }
   }
   for (const int64_t bits : {31, 32, 33, 63, 64, 65}) CHECK(std::count(met.begin(), met.end(), bits) > 0);
+}
+
+void test_sorted_pairs(Engine& random) {
+  for (const int64_t num_nodes : {1, 2, 40, 300}) {
+    for (const int64_t num_edges : {0, 1, 50, 900}) {
+      const Graph<float> graph =
+          sorted_and_symmetric(random_graph<float>(random, num_nodes, num_edges, false));
+      const PlainEdges expected = plain_undirected(graph.edges());
+      const int64_t num_pairs = int64_t(expected.row.size());
+      std::vector<int64_t> pairs(size_t(2 * num_pairs), -7), slot(graph.row.size(), -7), ends = expected.row;
+      ends.insert(ends.end(), expected.col.begin(), expected.col.end());
+      cpu::sorted_pairs_kernel(Threads{2}, graph.edges(), num_pairs, pairs.data(), slot.data(), Memory());
+      CHECK(pairs == ends && slot == expected.slot);
+    }
+  }
+}
+
+void test_progress(Engine& random) {
+  for (int64_t round = 0; round < 400; ++round) {
+    const Levelled made = levelled([&](int64_t bound) { return below(random, bound); }, round % 2, round % 3);
+    PlainProgress found{std::vector<int64_t>(kNumProgressSizes, -7),
+                        std::vector<int64_t>(size_t(made.num_graphs), -7),
+                        std::vector<int64_t>(size_t(made.num_graphs), -7)};
+    cpu::progress_kernel(Threads{1 + round % 4}, made.progress(), found.sizes.data(), found.shrinks.data(),
+                         found.goes_on.data(), Memory());
+    CHECK(found == plain_progress(made));
+  }
 }
 
 void test_bad_edges(Engine& random) {
@@ -439,6 +467,8 @@ int main() {
   test_sorting(random);
   test_unique_edges(random);
   test_word_sizes(random);
+  test_sorted_pairs(random);
+  test_progress(random);
   test_bad_edges(random);
   test_clusters(random);
   test_segments<float>(random);
