@@ -124,7 +124,7 @@ class Adjacency:
         """The matrix times ``x``, without a gradient, as a new tensor of float32 or float64."""
         x = x.to(self.weight.dtype).contiguous()
         # With a reduction named, torch takes a kernel of its own on the CPU, several times faster than MKL's.
-        out = torch.sparse.mm(self.edges, x, "sum") if x.device.type == "cpu" else self.edges @ x
+        out = torch.sparse.mm(self.edges, x, "sum") if waits.is_host(x.device) else self.edges @ x
         return out.addcmul_(self.diagonal, x)
 
     def __repr__(self) -> str:
