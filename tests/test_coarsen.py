@@ -204,6 +204,17 @@ def test_capacity(reduce, self_loops, more, graph):
     assert bool((padded.edge_attr[num_edges:] == 0).all())
 
 
+def test_capacity_with_integer_attributes(device):
+    graph = clustered.random_clustered(60, 300, 9).to(device)
+    attr = torch.arange(300, device=device)
+    exact = gpn_ops.coarsen(graph.edge_index, graph.cluster, attr, "max")
+    num_edges = exact.edge_index.size(1)
+    padded = gpn_ops.coarsen(graph.edge_index, graph.cluster, attr, "max", capacity=(9, num_edges + 2))
+    assert padded.edge_attr.tolist() == [*exact.edge_attr.tolist(), 0, 0]
+    short = gpn_ops.coarsen(graph.edge_index, graph.cluster, attr, "max", capacity=(9, num_edges - 1))
+    assert bool((short.edge_attr == torch.iinfo(torch.int64).min).all())
+
+
 @pytest.mark.parametrize("more", [(-1, 5), (5, -1), (-1, -1)])
 @clustered.REDUCTIONS
 def test_too_small_a_capacity_gives_no_graph(device, reduce, more):

@@ -7,12 +7,19 @@ import torch
 
 pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
 
+from gpn_ops.ops.tiles import DEVICE_TILE_BYTES
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 @pytest.fixture(autouse=True)
 def benchmarks_on_the_path(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def tile_bytes(device):
+    """The tile's budget, which comes on top of what the layer itself takes: a cache on the CPU."""
+    return 0 if device.type == "cpu" else DEVICE_TILE_BYTES
 
 
 def test_the_layer_gives_what_the_formulas_give(device):
@@ -31,7 +38,7 @@ def test_no_more_memory_than_topk(device, backward):
     ours, topk = (
         measure(made[name], 10_000, device, backward, threads) for name in ("ParsePooling", "TopKPooling")
     )
-    assert ours <= topk
+    assert ours <= topk + tile_bytes(device)
 
 
 @pytest.mark.parametrize("scorer_layers", [1, 2])
@@ -51,4 +58,4 @@ def test_no_row_of_features_per_edge(device, scorer_layers):
         pool(x, edge_index).x.sum().backward()
 
     features, indices = x.nbytes, edge_index.nbytes
-    assert peak_bytes(forward_backward, device) < 5 * features + 2 * indices
+    assert peak_bytes(forward_backward, device) < 5 * features + 2 * indices + tile_bytes(device)

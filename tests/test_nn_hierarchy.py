@@ -464,6 +464,8 @@ def test_bad_batch(device, edges, batch, batch_size, message):
     ],
 )
 def test_bad_edges(device, edges, message):
+    if "node ids" in message and device.type != "cpu":
+        pytest.skip("ids out of range are a device-side assertion there, which ends the process")
     x, edge_index = torch.ones(4, CHANNELS, device=device), torch.tensor(edges, device=device)
     with pytest.raises(RuntimeError, match=re.escape(f"edge_index: expected {message}")):
         hierarchy(device)(x, edge_index)

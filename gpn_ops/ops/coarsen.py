@@ -135,12 +135,14 @@ def coarsen(
     check_reduction(reduce)
     check_edge_attr(edge_attr, edge_index, reduce)
     edges, slot, representative = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, True, batch)
-    join = _largest if edge_attr.dtype in INTEGERS else _reduce
-    return Coarse(edges, join(edge_attr, slot, edges.size(1), reduce), representative)
+    return Coarse(edges, _joined(edge_attr, slot, edges.size(1), reduce), representative)
 
 
-def _largest(attr: Tensor, slot: Tensor, size: int, _: str) -> Tensor:
-    """The maximum of integers: no rounding and no gradient, so torch's own is as good as a kernel."""
+def _joined(attr: Tensor, slot: Tensor, size: int, reduce: str) -> Tensor:
+    """The attributes of edges that become one. For the maximum of integers, which has no rounding and no
+    gradient, torch's own operator is as good as a kernel."""
+    if attr.dtype not in INTEGERS:
+        return _reduce(attr, slot, size, reduce)
     slot = torch.where(slot < 0, size, slot)  # Edges in no slot meet in one row more, without a wait.
     slot = slot.view(-1, *[1] * (attr.dim() - 1)).expand_as(attr)
     out = attr.new_zeros(size + 1, *attr.shape[1:])
@@ -169,7 +171,8 @@ def _coarsen_padded(
     if edge_attr is not None:
         # Without room every slot is -1, and the sums would be zeros, which could be meant.
         fits = (count[0] <= max_clusters) & (count[1] <= max_edges)
-        edge_attr = torch.where(fits, _reduce(edge_attr, slot, max_edges, reduce), torch.nan)
+        bad = torch.iinfo(edge_attr.dtype).min if edge_attr.dtype in INTEGERS else torch.nan
+        edge_attr = torch.where(fits, _joined(edge_attr, slot, max_edges, reduce), bad)
     return PaddedCoarse(edges, edge_attr, representative, count)
 
 
