@@ -201,7 +201,7 @@ test-wheel: wheel
 define test_wheel_beside
 	@echo "== test: the wheel, beside torch $(1)"
 	@.venv-torch-$(1)/bin/python -m pip -qq --no-input install --force-reinstall --no-deps dist/*.whl
-	@.venv-torch-$(1)/bin/python -m pip -qq --no-input install "$$(ls dist/*.whl)[models,pyg,test]"
+	@.venv-torch-$(1)/bin/python -m pip -qq --no-input install "$$(ls dist/*.whl)[models,pyg,test]" "cmake>=3.26" ninja
 	@GPN_OPS_TEST_INSTALLED=1 .venv-torch-$(1)/bin/pytest -q --pyargs tests gpn_ops
 endef
 
