@@ -224,7 +224,7 @@ MUTANTS = [
     ),
     Mutant(
         "short-reduction",
-        "csrc/cuda/components.cuh",
+        "csrc/cuda/largest.cuh",
         "for (int offset = kWarp / 2;",
         "for (int offset = kWarp / 4;",
         PARSE,
