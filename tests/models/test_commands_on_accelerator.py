@@ -131,4 +131,6 @@ def test_models_train_finds_no_such_device():
         cwd=synthetic.ROOT,
     )
     assert done.returncode == 2
-    assert done.stderr == "error: --device xla: this torch sees no XLA device\n"
+    # Before it stand at most warnings of torch's.
+    assert done.stderr.endswith("error: --device xla: this torch sees no XLA device\n")
+    assert "Traceback" not in done.stderr
