@@ -80,7 +80,7 @@ def test_gradcheck_with_the_dropout_of_a_seed(device, dropout):
     module = DeepSets(3, 2).double().to(device)
     modules = (*module.lins1, module.norm1)
     parameters = [p.detach().requires_grad_() for m in modules for p in (m.weight, m.bias)]
-    seed = torch.tensor(3)
+    seed = torch.tensor(3, device=device)
 
     def function(x, *parameters):
         return residual_sum(x, cluster, num_clusters, list(parameters), torch.float64, dropout, seed)

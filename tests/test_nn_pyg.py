@@ -235,7 +235,7 @@ def test_operators_are_well_defined(device):
     scorer, sets = pool.select.scorer, pool.multiset
     scoring = [*scorer.lins[0].parameters(), *scorer.norms[0].parameters(), *scorer.lins[1].parameters()]
     mlp = [*sets.lins1.parameters(), *sets.norm1.parameters()]
-    for seed in (None, torch.tensor(3)):
+    for seed in (None, torch.tensor(3, device=device)):
         settings = (torch.float32, 0.5, seed)
         torch.library.opcheck(torch.ops.gpn.edge_logits, (x, pairs, scoring, *settings, 16))
         torch.library.opcheck(torch.ops.gpn.residual, (x, mlp, *settings))

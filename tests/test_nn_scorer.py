@@ -94,7 +94,7 @@ def test_gradcheck_with_the_dropout_of_a_seed(device, dropout):
         for p in (*scorer.lins[k].parameters(), *scorer.norms[k].parameters())
     ]
     parameters += [p.detach().requires_grad_() for p in scorer.lins[2].parameters()]
-    seed = torch.tensor(7)
+    seed = torch.tensor(7, device=device)
 
     def function(h, *parameters):
         return edge_logits(h, pairs, list(parameters), torch.float64, dropout, seed)

@@ -135,10 +135,10 @@ def coarsen(
     check_reduction(reduce)
     check_edge_attr(edge_attr, edge_index, reduce)
     edges, slot, representative = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, True, batch)
-    return Coarse(edges, _joined(edge_attr, slot, edges.size(1), reduce), representative)
+    return Coarse(edges, joined(edge_attr, slot, edges.size(1), reduce), representative)
 
 
-def _joined(attr: Tensor, slot: Tensor, size: int, reduce: str) -> Tensor:
+def joined(attr: Tensor, slot: Tensor, size: int, reduce: str) -> Tensor:
     """The attributes of edges that become one. For the maximum of integers, which has no rounding and no
     gradient, torch's own operator is as good as a kernel."""
     if attr.dtype not in INTEGERS:
@@ -172,7 +172,7 @@ def _coarsen_padded(
         # Without room every slot is -1, and the sums would be zeros, which could be meant.
         fits = (count[0] <= max_clusters) & (count[1] <= max_edges)
         bad = torch.iinfo(edge_attr.dtype).min if edge_attr.dtype in INTEGERS else torch.nan
-        edge_attr = torch.where(fits, _joined(edge_attr, slot, max_edges, reduce), bad)
+        edge_attr = torch.where(fits, joined(edge_attr, slot, max_edges, reduce), bad)
     return PaddedCoarse(edges, edge_attr, representative, count)
 
 

@@ -5,11 +5,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import check_batch, check_cluster, check_count, check_dtype, check_metadata, check_shape
+from ..checks import (
+    check_batch,
+    check_cluster,
+    check_count,
+    check_dtype,
+    check_edge_attr,
+    check_metadata,
+    check_reduction,
+    check_shape,
+)
 from . import waits
-from .coarsen import Coarse, coarsen
+from .coarsen import Coarse, coarsen, joined
 from .plain import plain_form
-from .reduce import reduce as _reduce
 
 
 class Sizes(NamedTuple):
@@ -96,6 +104,9 @@ def coarsen_batch(
         return coarse, progress(
             all_edges, batch, num_graphs, cluster, coarse.edge_index, coarse.representative
         )
+    if edge_attr is not None:
+        check_edge_attr(edge_attr, edge_index, reduce)
+        check_reduction(reduce)
     room = (cluster.size(0), edge_index.size(1))
     edges, slot, representative, count = torch.ops.gpn.coarsen_padded(
         edge_index, cluster, *room, self_loops, edge_attr is not None, batch
@@ -104,7 +115,7 @@ def coarsen_batch(
     found = found._replace(sizes=found.sizes.cpu())
     *_, num_clusters, num_edges = found.sizes.tolist()
     if edge_attr is not None:
-        edge_attr = _reduce(edge_attr, slot, num_edges, reduce)
+        edge_attr = joined(edge_attr, slot, num_edges, reduce)
     # Not a view, which would hold the memory of all that there was room for.
     coarse = Coarse(edges[:, :num_edges].contiguous(), edge_attr, representative[:num_clusters])
     return coarse, found
