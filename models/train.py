@@ -34,6 +34,7 @@ import multiprocessing
 import os
 import platform
 import shlex
+import signal
 import sys
 import time
 import traceback
@@ -366,7 +367,6 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
                         failures += 1
                         fail(f"seed {seed} fold {fold}: {error}")
             except KeyboardInterrupt:
-                # A worker would take the next run that waits, whatever became of the last.
                 for process in multiprocessing.active_children():
                     process.terminate()
                 pool.shutdown(cancel_futures=True)
@@ -384,6 +384,9 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
 
 def _start_worker(positions: Any) -> None:
     global _position
+    # Ctrl-C reaches every process. The command ends its workers; one that ended its run itself would take
+    # the next run that waits.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _position = positions.get()
 
 

@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import resource
+import signal
 import subprocess
 import sys
 import zipfile
@@ -145,15 +146,20 @@ def folder_of(command):
 def start(*arguments, launcher=(), **options):
     """Starts ``python -m models.train`` with these arguments; the output is text, in one stream."""
     command = [sys.executable, *launcher, "-m", "models.train", *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        env=environment(),
-        **options,
-    )
+    # Tests that a script runs in the background ignore Ctrl-C, and what they start would do so too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=environment(),
+            **options,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def small(dataset, *overrides, **values):

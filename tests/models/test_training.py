@@ -1025,15 +1025,22 @@ def test_jobs_of_which_one_fails(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_interrupted_jobs_end(tmp_path):
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["", "background"])
+def test_interrupted_jobs_end(tmp_path, handler):
     """Ctrl-C reaches all processes; what was waiting is not started."""
+    before = signal.signal(signal.SIGINT, handler)
     settings = (*SETTINGS, "max_epochs=100000", "patience=100000")
     command = arguments(RINGS, tmp_path, "--jobs", 2, "--folds", "0-9", settings=settings)
     process = synthetic.start(*command, start_new_session=True)
+    signal.signal(signal.SIGINT, before)
     epochs = synthetic.folder_of(command) / "epochs"
     wait_for_epochs(epochs / "seed0-fold0.jsonl", 2, process)
     wait_for_epochs(epochs / "seed0-fold1.jsonl", 2, process)
     try:
+        for worker in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(worker), signal.SIGINT)
+        for log in epochs.iterdir():  # They leave it to the command, and go on.
+            wait_for_epochs(log, log.read_text().count("\n") + 2, process)
         os.killpg(process.pid, signal.SIGINT)
         out = process.communicate(timeout=120)[0]
     except subprocess.TimeoutExpired:
