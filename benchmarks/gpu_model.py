@@ -574,10 +574,9 @@ def module(method: str, form: str, nodes: int) -> torch.nn.Module:
         if form == "hierarchy":
             return methods.InPyGManner(ParseHierarchy(ParsePooling(CHANNELS)))
         from models.config import Config
-        from models.training import LEVEL_SETTINGS
+        from models.training import level_settings
 
-        settings = {key: getattr(Config(dataset="PROTEINS", hidden=CHANNELS), key) for key in LEVEL_SETTINGS}
-        return GraphClassifier(CHANNELS, 2, **settings)
+        return GraphClassifier(CHANNELS, 2, **level_settings(Config(dataset="PROTEINS", hidden=CHANNELS)))
     layer, pool = PEERS[method]
     if form == "layer":
         return methods.named(layer).make(CHANNELS, nodes)

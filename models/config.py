@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-PRESETS = Path(__file__).parent / "presets"
+PRESETS = Path(__file__).parent / "presets"  # paper/ and own/
 # The models, and what tables call them.
 NAMES = {
     "gpn": "GPN",
@@ -74,8 +74,34 @@ def folder_name(dataset: str) -> str:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """Settings of our own trials, which the paper does not have (docs/experiments.md). Off by default."""
+
+    input_dropout: float = 0.0
+    """The share of the input features that a training pass leaves out (graph and node tasks)."""
+    directed_scores: bool = False
+    """Whether the two directions of an edge are scored apart in training, as in the authors' code."""
+    average: float = 0.0
+    """What is measured and kept is an exponential average of the weights over the steps, of which each step
+    keeps this share; 0 measures the weights themselves."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.input_dropout <= 1:
+            raise ValueError(f"input_dropout: expected from 0 to 1, got {self.input_dropout}")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average: expected at least 0 and less than 1, got {self.average}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Those that are on: a run without them is what it was before they existed, its digest too."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value != getattr(Trial, key)}
+
+
+@dataclass(frozen=True)
 class Config:
-    """All settings. The defaults are those that most presets share."""
+    """All settings. The defaults are those that most presets share.
+
+    Outside, in YAML, ``--set`` and saved files, settings are flat: those of trials stand among the others.
+    """
 
     dataset: str
     """Name of the data set, or import path of a PyG data set class, with arguments:
@@ -103,9 +129,6 @@ class Config:
     encoder_layers: int = 5
     """Bond-aware convolutions (molecules)."""
     dropout: float = 0.0
-    input_dropout: float = 0.0
-    """The share of the input features that a training pass leaves out (graph and node tasks); the paper has
-    none."""
     drop_edge: float = 0.0
     """The share of undirected edges that a training pass leaves out of parsing."""
     self_loops: bool = False
@@ -129,8 +152,6 @@ class Config:
     recompute: bool | str = "auto"
     """Whether backward computes anew what the input MLP and the MLPs of pooling gave, in less memory. auto:
     where it is much. Results are the same."""
-    directed_scores: bool = False
-    """Whether the two directions of an edge are scored apart in training, as in the authors' code."""
     num_levels: int = 3
     """Pooling levels (baselines)."""
     ratio: float = 0.5
@@ -148,15 +169,13 @@ class Config:
     """Epochs without a lower validation loss before training stops."""
     eval_every: int = 1
     """Epochs between measurements, from the first epoch on; the last one is always measured."""
-    average: float = 0.0
-    """What is measured and kept is an exponential average of the weights over the steps, of which each step
-    keeps this share; 0 measures the weights themselves, as the paper does."""
     metric: str = "accuracy"
     """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks."""
     select: str = "loss"
     """What picks the epoch that is reported: the lowest validation loss, or the highest validation metric."""
     double: bool = False
     """float64 instead of float32."""
+    trial: Trial = Trial()
 
     def __post_init__(self) -> None:
         """All that can be said of the settings without the data.
@@ -179,21 +198,28 @@ class Config:
                 continue
             limits = f"at least {lowest}" if highest == math.inf else f"from {lowest} to {highest}"
             raise ValueError(f"{key}: expected {limits}, got {value}")
-        if not self.average < 1:
-            raise ValueError(f"average: expected at least 0 and less than 1, got {self.average}")
         if not 0 < self.ratio < 1:
             raise ValueError(f"ratio: expected more than 0 and less than 1, got {self.ratio}")
         if self.clip == 0:
             raise ValueError("clip: expected none or more than 0, got 0.0")
 
+    @staticmethod
+    def from_dict(settings: dict[str, Any]) -> "Config":
+        """Of flat settings."""
+        trial = {key: value for key, value in settings.items() if key in TRIAL_TYPES}
+        rest = {key: value for key, value in settings.items() if key not in TRIAL_TYPES}
+        return Config(**rest, trial=Trial(**trial))
+
     def replace(self, **values: Any) -> "Config":
-        return dataclasses.replace(self, **values)
+        return Config.from_dict({**self.to_dict(), **values})
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Flat settings; of trials, those that are on."""
+        settings = {key: getattr(self, key) for key in TYPES}
+        return {**settings, **self.trial.to_dict()}
 
     def to_yaml(self) -> str:
-        """A line for every setting, as :func:`load` reads them."""
+        """A line for every setting, as :func:`load` reads them; of trials, those that are on."""
         return "".join(
             f"{key}: {'none' if value is None else value}\n" for key, value in self.to_dict().items()
         )
@@ -209,16 +235,15 @@ CHOICES = {
 LIMITS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("hidden", "deepsets_layers", "scorer_layers", "mlp_layers"), (1, math.inf)),
     **dict.fromkeys(("gnn_layers", "multiset_gnn_layers", "decoder_layers", "encoder_layers"), (0, math.inf)),
-    **dict.fromkeys(("dropout", "input_dropout", "drop_edge"), (0, 1)),
-    **dict.fromkeys(("max_height", "lr", "weight_decay", "warmup", "clip", "average"), (0, math.inf)),
+    **dict.fromkeys(("dropout", "drop_edge"), (0, 1)),
+    **dict.fromkeys(("max_height", "lr", "weight_decay", "warmup", "clip"), (0, math.inf)),
     **dict.fromkeys(("num_levels", "batch_size", "max_epochs", "patience", "eval_every"), (1, math.inf)),
 }
-# Settings that runs on disk may not know of: with these values they are as if they were not there.
-ADDED = {"input_dropout": 0.0, "directed_scores": False, "average": 0.0}
 # Settings that change how a result is computed, not which: runs do not differ by them. The values are those
 # that the digests of runs on disk were made with.
 NEUTRAL = {"recompute": False}
-TYPES = typing.get_type_hints(Config)
+TYPES = {key: kind for key, kind in typing.get_type_hints(Config).items() if key != "trial"}
+TRIAL_TYPES = typing.get_type_hints(Trial)
 
 
 def check_choice(key: str, value: str) -> None:
@@ -229,9 +254,14 @@ def check_choice(key: str, value: str) -> None:
         raise ValueError(f"{key}: expected {words}, got {value!r}")
 
 
-def presets() -> list[str]:
-    """The data sets that have a preset."""
-    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+def presets(whose: str = "*") -> list[str]:
+    """The names of all presets, of the ``paper`` alone, or of our ``own``."""
+    return sorted(path.stem for path in PRESETS.glob(f"{whose}/*.yaml"))
+
+
+def _preset(name: str) -> Path:
+    (path,) = PRESETS.glob(f"*/{name}.yaml")
+    return path
 
 
 def load(name: str, overrides: list[str] | None = None, trust: bool = False, **values: Any) -> Config:
@@ -250,7 +280,7 @@ def load(name: str, overrides: list[str] | None = None, trust: bool = False, **v
     from_file = False
     known = {preset.lower(): preset for preset in presets()}
     if name.lower() in known:
-        settings = _read(PRESETS / f"{known[name.lower()]}.yaml")
+        settings = _read(_preset(known[name.lower()]))
     elif name.endswith((".yaml", ".yml")):
         settings = _read(Path(name))
         from_file = True
@@ -272,7 +302,7 @@ def load(name: str, overrides: list[str] | None = None, trust: bool = False, **v
             f"{name}: dataset: expected the name of a data set, got the import path {settings['dataset']!r}, "
             "whose code would run: allow it with --trust"
         )
-    return Config(**{key: _checked(key, value) for key, value in settings.items()})
+    return Config.from_dict({key: _checked(key, value) for key, value in settings.items()})
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -288,14 +318,18 @@ def _read(path: Path) -> dict[str, Any]:
         base = str(settings.pop("base"))
         if base not in presets():
             raise ValueError(f"{path}: base: expected one of {', '.join(presets())}, got {base!r}")
-        settings = {**_read(PRESETS / f"{base}.yaml"), **settings}
+        settings = {**_read(_preset(base)), **settings}
     return settings
 
 
 def _checked(key: str, value: Any) -> Any:
-    if key not in TYPES:
-        raise ValueError(f"settings: expected one of {', '.join(TYPES)}, got {key!r}")
-    kinds = typing.get_args(TYPES[key]) if isinstance(TYPES[key], types.UnionType) else (TYPES[key],)
+    kind = TYPES.get(key) or TRIAL_TYPES.get(key)
+    if kind is None:
+        raise ValueError(
+            f"settings: expected one of {', '.join(TYPES)}, or for trials one of {', '.join(TRIAL_TYPES)}, "
+            f"got {key!r}"
+        )
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if isinstance(value, str) and value.lower() == "none" and types.NoneType in kinds:
         return None
     if float in kinds and isinstance(value, int | str) and not isinstance(value, bool):

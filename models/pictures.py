@@ -214,7 +214,7 @@ def read_weights(path: Path) -> tuple[configs.Config, dict[str, torch.Tensor]]:
         raise ValueError(f"--weights: there is no file {path}")
     try:
         state = files.load(path)
-        return configs.Config(**state["config"]), state["model"]
+        return configs.Config.from_dict(state["config"]), state["model"]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"--weights: expected a file saved by models.train --keep-model, got {path} ({error})"

@@ -6,11 +6,11 @@
     python -m models.train Cora --set hidden=64 --set patience=200
     python -m models.train "my.package:MyDataset('data/mine')" --set task=graph
 
-The settings are those of the preset models/presets/<dataset>.yaml, and the defaults for any other TUDataset;
---set changes any of them, and
---show-settings prints them all. Graph tasks without splits of their own run 10-fold cross-validation: fold i
-tests, fold i-1 validates, the rest trains, the folds being drawn by the seed. Node tasks run the ten splits
-that come with the data. The figure of a run is the test result at the epoch of the lowest validation loss.
+The settings are those of the preset in models/presets, and the defaults for any other TUDataset; --set
+changes any of them, and --show-settings prints them all. Graph tasks without splits of their own run 10-fold
+cross-validation: fold i tests, fold i-1 validates, the rest trains; the seed draws the folds. Node tasks run
+the ten splits that come with the data. A run reports the test result at the epoch of the lowest validation
+loss.
 
 Written to OUTPUT/<dataset>/<model>/ are runs.jsonl, a line for every finished run; epochs/, a line for every
 epoch of every run; checkpoints/, from which a run that was stopped goes on, to the same result, when the same
@@ -28,7 +28,6 @@ The batch of the settings is then that of all processes together.
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import multiprocessing
 import os
@@ -62,7 +61,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m models.train",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"Presets: {', '.join(configs.presets())}.",
+        epilog=f"Presets of the paper: {', '.join(configs.presets('paper'))}. Our own: "
+        f"{', '.join(configs.presets('own'))}.",
     )
     manual.add_argument(
         "dataset",
@@ -159,7 +159,7 @@ def has_weights(place: Place, config: configs.Config, fold: int, seed: int, warn
     if not path.exists():
         return False
     try:
-        return digest(configs.Config(**files.load(path)["config"])) == digest(config)
+        return digest(configs.Config.from_dict(files.load(path)["config"])) == digest(config)
     except (ValueError, TypeError, KeyError) as error:
         if warn:
             files.warn(path, f"cannot be used ({error}); the run is made again")
@@ -265,11 +265,11 @@ def changed(config: configs.Config) -> dict[str, Any]:
     try:
         preset = configs.load(config.dataset).to_dict()
     except ValueError:
-        preset = {field.name: field.default for field in dataclasses.fields(config)}
+        preset = configs.Config(config.dataset).to_dict()
     return {
         key: value
         for key, value in config.to_dict().items()
-        if value != preset[key] and key not in ("dataset", "model", *configs.NEUTRAL)
+        if (key not in preset or value != preset[key]) and key not in ("dataset", "model", *configs.NEUTRAL)
     }
 
 

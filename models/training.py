@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from . import files, jsonl
 from .baselines import GraphBaseline
-from .config import ADDED, NEUTRAL, Config, check_choice, short_name
+from .config import NEUTRAL, Config, check_choice, short_name
 from .data import Batch, Graphs, Split
 from .gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, Prediction
 
@@ -49,8 +49,13 @@ LEVEL_SETTINGS = (
     "weighted",
     "max_height",
     "recompute",
-    "directed_scores",
 )
+
+
+def level_settings(config: Config) -> dict[str, Any]:
+    """What the levels of GPN's models are made with."""
+    settings = {key: getattr(config, key) for key in LEVEL_SETTINGS}
+    return {**settings, "directed_scores": config.trial.directed_scores}
 
 
 def make_model(config: Config, graphs: Graphs) -> nn.Module:
@@ -75,12 +80,12 @@ def make_model(config: Config, graphs: Graphs) -> nn.Module:
             dropout=config.dropout,
             max_nodes=math.ceil(graphs.x.size(0) / max(graphs.num_graphs, 1)),
         )
-    common: dict[str, Any] = {key: getattr(config, key) for key in LEVEL_SETTINGS}
+    common = level_settings(config)
     if config.task == "molecule":
         return MoleculeClassifier(
             graphs.x_sizes, graphs.edge_sizes, out_channels, encoder_layers=config.encoder_layers, **common
         )
-    common["input_dropout"] = config.input_dropout
+    common["input_dropout"] = config.trial.input_dropout
     if config.task == "node":
         return NodeClassifier(in_channels, out_channels, decoder_layers=config.decoder_layers, **common)
     return GraphClassifier(in_channels, out_channels, readout=config.readout, **common)
@@ -160,13 +165,9 @@ class Place:
 
 
 def digest(config: Config) -> str:
-    """A short name of the settings: runs of different settings do not mix. A setting that was added later
-    does not rename the runs from before, nor does one that changes no results."""
-    settings = config.to_dict() | NEUTRAL
-    for key, value in ADDED.items():
-        if settings[key] == value:
-            del settings[key]
-    text = json.dumps(settings, sort_keys=True)
+    """A short name of the settings: runs of different settings do not mix. A setting that changes no results
+    is no part of it, nor is a trial that is off."""
+    text = json.dumps(config.to_dict() | NEUTRAL, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -221,8 +222,8 @@ class Run:
             self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
         )
         self.average: AveragedModel | None = None
-        if config.average > 0:
-            self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(config.average))
+        if config.trial.average > 0:
+            self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(config.trial.average))
         self.parallel: nn.Module = self.model
         if self.world > 1:
             # A process whose graphs all are without edges has no gradient for the scorer.

@@ -400,11 +400,11 @@ MUTANTS = [
     ),
     # ------------------------------------------------------------------------------- settings, files, lines
     Mutant(
-        "added-settings-rename-runs",
-        "models/training.py",
-        "        if settings[key] == value:\n",
-        "        if False:\n",
-        "test_settings_of_later_do_not_rename_earlier_runs",
+        "trials-that-are-off-rename-runs",
+        "models/config.py",
+        "if value != getattr(Trial, key)}",
+        "if value is not None}",
+        "test_trials_are_no_settings_of_the_main_configuration",
     ),
     Mutant(
         "a-file-may-name-code",

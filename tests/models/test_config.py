@@ -30,6 +30,7 @@ def paper():
 def test_presets_are_the_papers():
     table = paper()
     assert len(table) == 10
+    assert set(table) == set(configs.presets("paper"))
     for name, wanted in table.items():
         config = configs.load(name)
         node = wanted["task"] == "node"
@@ -69,13 +70,35 @@ def test_presets_are_the_papers():
         assert found == expected, name
 
 
-@pytest.mark.parametrize("name", [name for name in configs.presets() if configs.load(name).dataset != name])
+OWN = configs.presets("own")
+
+
+def test_presets_of_our_own_live_apart():
+    assert not set(OWN) & set(configs.presets("paper"))
+    assert set(OWN) | set(configs.presets("paper")) == set(configs.presets())
+
+
+@pytest.mark.parametrize("name", [name for name in OWN if configs.load(name).dataset != name])
 def test_presets_of_our_own_are_the_papers_but_for_training(name):
     config = configs.load(name)
     own, paper = config.to_dict(), configs.load(config.dataset).to_dict()
-    changed = {key for key in paper if own[key] != paper[key]}
+    changed = {key for key in own if own[key] != paper.get(key)}
     assert changed
     assert changed <= {"input_dropout", "warmup", "eval_every", "patience", "average"}
+
+
+def test_trials_are_no_settings_of_the_main_configuration():
+    plain = configs.load("Cora").to_dict()
+    for key, value in {"input_dropout": 0.5, "directed_scores": True, "average": 0.5}.items():
+        assert not hasattr(configs.load("Cora"), key)
+        assert key not in plain
+        config = configs.load("Cora", [f"{key}={value}"])
+        assert getattr(config.trial, key) == value
+        assert config.to_dict() == {**plain, key: value}
+        assert configs.Config.from_dict(config.to_dict()) == config
+        assert config.to_yaml().endswith(f"{key}: {value}\n")
+    with pytest.raises(ValueError, match=r"input_dropout: expected from 0 to 1, got 1\.5"):
+        configs.load("Cora", ["input_dropout=1.5"])
 
 
 def test_settings_by_hand():
