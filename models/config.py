@@ -152,7 +152,8 @@ class Config:
     """What is measured and kept is an exponential average of the weights over the steps, of which each step
     keeps this share; 0 measures the weights themselves, as the paper does."""
     metric: str = "accuracy"
-    """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks."""
+    """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks or of two
+    classes."""
     select: str = "loss"
     """What picks the epoch that is reported: the lowest validation loss, or the highest validation metric."""
     double: bool = False
