@@ -131,6 +131,11 @@ class Config:
     where it is much. Results are the same."""
     directed_scores: bool = False
     """Whether the two directions of an edge are scored apart in training, as in the authors' code."""
+    scores: str = "learned"
+    """What edges are parsed by: learned scores, or random ones."""
+    mask: bool = True
+    """Whether clusters are multiplied by the sum of the scores inside them (equation 4). Without, the scorer
+    learns nothing."""
     num_levels: int = 3
     """Pooling levels (baselines)."""
     ratio: float = 0.5
@@ -205,6 +210,7 @@ CHOICES = {
     "model": tuple(NAMES),
     "metric": ("accuracy", "ap", "auc"),
     "select": ("loss", "metric"),
+    "scores": ("learned", "random"),
 }
 # The smallest and the largest value. What a model is made of, such as conv, its layers check.
 LIMITS: dict[str, tuple[float, float]] = {
@@ -215,7 +221,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("num_levels", "batch_size", "max_epochs", "patience", "eval_every"), (1, math.inf)),
 }
 # Settings that runs on disk may not know of: with these values they are as if they were not there.
-ADDED = {"input_dropout": 0.0, "directed_scores": False, "average": 0.0}
+ADDED = {"input_dropout": 0.0, "directed_scores": False, "average": 0.0, "scores": "learned", "mask": True}
 # Settings that change how a result is computed, not which: runs do not differ by them. The values are those
 # that the digests of runs on disk were made with.
 NEUTRAL = {"recompute": False}

@@ -34,7 +34,7 @@ from .jsonl import NUMBER
 
 PAPER = Path(__file__).with_name("paper.yaml")
 TITLES = {"graph": "Graph classification", "node": "Node classification", "molecule": "Molecules"}
-ABLATED = ("conv", "multiset", "complete", "max_height")
+ABLATED = ("conv", "multiset", "complete", "max_height", "scores", "mask")
 NEEDED = {
     **dict.fromkeys(("dataset", "model", "metric", "digest"), str),
     **dict.fromkeys(("fold", "seed"), int),

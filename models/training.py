@@ -50,6 +50,8 @@ LEVEL_SETTINGS = (
     "max_height",
     "recompute",
     "directed_scores",
+    "scores",
+    "mask",
 )
 
 
