@@ -84,10 +84,17 @@ class Trial:
     average: float = 0.0
     """What is measured and kept is an exponential average of the weights over the steps, of which each step
     keeps this share; 0 measures the weights themselves."""
+    scores: str = "learned"
+    """What edges are parsed by: learned scores, or random ones."""
+    mask: bool = True
+    """Whether clusters are multiplied by the sum of the scores inside them (equation 4). Without, the scorer
+    learns nothing."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.input_dropout <= 1:
             raise ValueError(f"input_dropout: expected from 0 to 1, got {self.input_dropout}")
+        if self.scores not in ("learned", "random"):
+            raise ValueError(f"scores: expected learned or random, got {self.scores!r}")
         if not 0 <= self.average < 1:
             raise ValueError(f"average: expected at least 0 and less than 1, got {self.average}")
 
@@ -170,7 +177,8 @@ class Config:
     eval_every: int = 1
     """Epochs between measurements, from the first epoch on; the last one is always measured."""
     metric: str = "accuracy"
-    """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks."""
+    """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks or of two
+    classes."""
     select: str = "loss"
     """What picks the epoch that is reported: the lowest validation loss, or the highest validation metric."""
     double: bool = False

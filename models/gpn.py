@@ -11,6 +11,7 @@ from gpn_ops import ops
 from gpn_ops.nn import Dropout, ParseHierarchy, ParsePooling, Reduce
 from gpn_ops.nn.tree import Level, ParseTree
 
+from .ablations import RandomScores, Unmasked
 from .blocks import GNN, MLP
 
 
@@ -45,6 +46,8 @@ def hierarchy(
     recompute: bool | str,
     directed_scores: bool,
     readout: str,
+    scores: str = "learned",
+    mask: bool = True,
 ) -> ParseHierarchy:
     """The recurrent part of all models: the same weights at every level.
 
@@ -68,11 +71,13 @@ def hierarchy(
         recompute=recompute,
         directed_scores=directed_scores,
     )
+    if scores == "random":
+        pool.select.scorer = RandomScores()
     multiset_gnn: nn.Module | None = None
     if multiset_gnn_layers is not None:
         multiset_gnn = block(multiset_gnn_layers) if multiset_gnn_layers > 0 else nn.Identity()
     gnn = block(gnn_layers) if gnn_layers > 0 else None
-    return ParseHierarchy(pool, gnn, multiset_gnn, max_height, Reduce(readout))
+    return ParseHierarchy(pool if mask else Unmasked(pool), gnn, multiset_gnn, max_height, Reduce(readout))
 
 
 class GraphClassifier(nn.Module):

@@ -34,12 +34,19 @@ from .jsonl import NUMBER
 
 PAPER = Path(__file__).with_name("paper.yaml")
 TITLES = {"graph": "Graph classification", "node": "Node classification", "molecule": "Molecules"}
-ABLATED = ("conv", "multiset", "complete")
+ABLATED = ("conv", "multiset", "complete", "max_height", "scores", "mask")
 NEEDED = {
     **dict.fromkeys(("dataset", "model", "metric", "digest"), str),
     **dict.fromkeys(("fold", "seed"), int),
     **dict.fromkeys(("test", "epochs", "seconds"), NUMBER),
     "changed": dict,
+}
+
+# Runs that are neither of a preset nor an ablation, and what is to be known of them.
+OTHER = {
+    "Authors' scoring": "Both directions of an edge are scored in training, as in the code of the paper.",
+    "Tuned on validation": "Chosen on validation sets: no reproduction of the paper's figures.",
+    "Other settings": "",
 }
 
 Record = dict[str, Any]
@@ -295,6 +302,23 @@ def main_tables(members: list[Group], paper: dict[str, dict[str, Figure]]) -> li
     ]
 
 
+def kind(group: Group) -> str:
+    """Under which title of :data:`OTHER` a group stands."""
+    authors, tuned, others = OTHER
+    if group.model != "gpn" or group.stale:
+        return others
+    changed = group.records[0]["changed"]
+    if changed == {"directed_scores": True}:
+        return authors
+    for name in configs.presets():
+        if name.startswith(f"{group.dataset}-"):
+            plain, own = configs.load(group.dataset).to_dict(), configs.load(name).to_dict()
+            changes = {key: value for key, value in own.items() if value != plain.get(key)}
+            if changes.items() <= changed.items():  # Trials went on from there.
+                return tuned
+    return others
+
+
 def ablation_table(members: list[Group], original: list[Group], paper: dict[str, Any]) -> str:
     """GPN with other parts, below GPN as it is."""
     known = [key for key in paper["ablation"] if any(group.changed == key for group in members)]
@@ -356,11 +380,11 @@ def report(records: list[Record], with_runs: bool = False) -> str:
     everything = groups(records)
     plain: list[Group] = []
     ablation: list[Group] = []
-    other: list[Group] = []
+    other: dict[str, list[Group]] = {title: [] for title in OTHER}
     for group in everything:
         changed = set(group.records[0]["changed"]) - {"task"}
         if group.stale or (changed and (group.model != "gpn" or not changed & set(ABLATED))):
-            other.append(group)
+            other[kind(group)].append(group)
         else:
             (ablation if changed else plain).append(group)
 
@@ -371,8 +395,10 @@ def report(records: list[Record], with_runs: bool = False) -> str:
             sections += [f"## {title}", *main_tables(members, paper["methods"])]
     if ablation:
         sections += ["## Ablation", ablation_table(ablation, plain, paper), other_table(ablation)]
-    if other:
-        sections += ["## Other settings", other_table(other, paper["methods"])]
+    for title, members in other.items():
+        if members:
+            words = [OTHER[title]] if OTHER[title] else []
+            sections += [f"## {title}", *words, other_table(members, paper["methods"])]
     sections += ["## Commands", commands(everything)]
     if with_runs:
         sections += ["## Runs", runs_table(everything)]

@@ -55,7 +55,8 @@ LEVEL_SETTINGS = (
 def level_settings(config: Config) -> dict[str, Any]:
     """What the levels of GPN's models are made with."""
     settings = {key: getattr(config, key) for key in LEVEL_SETTINGS}
-    return {**settings, "directed_scores": config.trial.directed_scores}
+    of_trials = {key: getattr(config.trial, key) for key in ("directed_scores", "scores", "mask")}
+    return {**settings, **of_trials}
 
 
 def make_model(config: Config, graphs: Graphs) -> nn.Module:
@@ -110,12 +111,14 @@ def num_labels(y: Tensor) -> int:
 
 
 def metric(name: str, out: Tensor, y: Tensor) -> float:
-    """The metric in per cent. Tasks that lack one of the two labels do not count."""
+    """The metric in per cent. Tasks that lack one of the two labels do not count; two classes are one."""
     check_choice("metric", name)
     if name == "accuracy":
         return 100 * float((out.argmax(dim=1) == y).double().mean())
     from sklearn.metrics import average_precision_score, roc_auc_score
 
+    if not y.is_floating_point():
+        out, y = out[:, 1:] - out[:, :1], y.view(-1, 1).to(out.dtype)
     functions: dict[str, Callable[..., float]] = {"ap": average_precision_score, "auc": roc_auc_score}
     values = []
     for task in range(y.size(1)):
@@ -126,10 +129,14 @@ def metric(name: str, out: Tensor, y: Tensor) -> float:
     return 100 * sum(values) / len(values) if values else math.nan
 
 
-def check_metric(name: str, y: Tensor) -> None:
+def check_metric(name: str, y: Tensor, num_classes: int) -> None:
     """Raises a ValueError for a metric that is not one of such labels."""
-    expected = "ap or auc for labels of tasks" if y.is_floating_point() else "accuracy for classes"
-    if (name == "accuracy") == y.is_floating_point():
+    if y.is_floating_point():
+        expected, fits = "ap or auc for labels of tasks", name != "accuracy"
+    else:
+        expected = "accuracy for classes (of two, also ap or auc)"
+        fits = name == "accuracy" or num_classes == 2
+    if not fits:
         raise ValueError(f"metric: expected {expected}, got {name!r}")
 
 
@@ -209,7 +216,7 @@ class Run:
     def __init__(self, config: Config, graphs: Graphs, fold: int, seed: int, place: Place) -> None:
         self.config, self.graphs, self.fold, self.seed, self.place = config, graphs, fold, seed, place
         self.rank, self.world = world()
-        check_metric(config.metric, graphs.y)
+        check_metric(config.metric, graphs.y, graphs.out_channels)
         if self.world > 1 and config.task == "node":
             raise ValueError(
                 "a node task has one graph, which one process trains on: start it without torchrun"

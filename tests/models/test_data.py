@@ -3,11 +3,13 @@
 import gzip
 import hashlib
 import json
+import shutil
 import threading
 import time
 import urllib.error
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -563,6 +565,27 @@ def test_a_cache_that_cannot_be_written_to(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_network")
+def test_a_set_without_the_attributes_that_make_it_is_an_error(tmp_path):
+    write_tu(tmp_path, "FRANKENSTEIN")
+    attributes = tmp_path / "TUDataset" / "FRANKENSTEIN" / "raw" / "FRANKENSTEIN_node_attributes.txt"
+    content = attributes.read_text()
+    attributes.unlink()
+    for _ in range(2):  # Also of what was prepared without them.
+        with pytest.raises(
+            FileNotFoundError, match="FRANKENSTEIN: expected a row of attributes for every node"
+        ) as caught:
+            data.load(configs.load("FRANKENSTEIN"), tmp_path)
+        assert str(attributes) in str(caught.value)
+    attributes.write_text(content)
+    shutil.rmtree(tmp_path / "TUDataset" / "FRANKENSTEIN" / "processed")
+    assert data.load(configs.load("FRANKENSTEIN"), tmp_path).num_graphs == 24
+    # Other sets may have none.
+    write_tu(tmp_path, "OTHER")
+    (tmp_path / "TUDataset" / "OTHER" / "raw" / "OTHER_node_attributes.txt").unlink()
+    assert data.load(configs.load("OTHER"), tmp_path).num_graphs == 24
+
+
+@pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("damage", [synthetic.flipped, lambda content: content[:100], lambda content: b""])
 def test_prepared_files_that_are_damaged_are_made_anew(tmp_path, capsys, damage):
     write_tu(tmp_path, "FRANKENSTEIN")
@@ -666,6 +689,25 @@ def test_node_sets(shared, tmp_path, name, nodes, edges, features, classes, size
         assert torch.cat(split).unique().numel() == sum(part.numel() for part in split)
     total = found.x.sum(dim=1)
     assert bool((total <= 1 + 1e-5).all())
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "edges", "features", "positive"),
+    [("Minesweeper", 10000, 78804, 7, 2000), ("Tolokers", 11758, 1038000, 10, 2566)],
+)
+def test_heterophilous_sets(shared, tmp_path, name, nodes, edges, features, positive):
+    config = configs.load(name)
+    assert (config.task, config.metric) == ("node", "auc")
+    found = data.load(config, shared, tmp_path)
+    assert found.x.shape == (nodes, features)
+    assert found.edge_index.size(1) == edges
+    assert is_undirected(found.edge_index)
+    assert (found.out_channels, int(found.y.sum()), found.num_folds) == (2, positive, 10)
+    for split in found.splits:
+        assert [round(4 * part.numel() / nodes, 2) for part in split] == [2, 1, 1]
+        assert torch.cat(split).unique().numel() == nodes
+    raw = np.load(shared / "HeterophilousGraphDataset" / name.lower() / "raw" / f"{name.lower()}.npz")
+    assert torch.equal(found.x, torch.from_numpy(raw["node_features"]))  # As they are, not normalised.
 
 
 @pytest.mark.slow

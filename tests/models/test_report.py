@@ -242,6 +242,31 @@ def test_changed_settings_have_a_table_of_their_own():
     assert "## Ablation" not in text
 
 
+def test_what_was_tuned_stands_apart_from_the_authors_scoring_and_the_rest():
+    averaged = train.changed(config.load("Cora-averaged"))
+    sets = {
+        "Authors' scoring": [{"directed_scores": True}],
+        "Tuned on validation": [averaged, averaged | {"deepsets_layers": 1}],
+        "Other settings": [{"directed_scores": True, "hidden": 64}, averaged | {"input_dropout": 0.1}],
+    }
+    runs = [
+        run
+        for each in sets.values()
+        for changed in each
+        for run in folds([80.0] * 10, dataset="Cora", changed=changed)
+    ]
+    sections = report.report(runs).split("\n## ")
+    for title, each in sets.items():
+        (section,) = [section for section in sections if section.startswith(f"{title}\n")]
+        found = {row[2] for row in rows(section, "Cora", "GPN")}
+        assert found == {f"`{report.settings(changed)}`" for changed in each}
+
+
+def test_one_level_only_is_an_ablation():
+    text = report.report(folds([80.0] * 10) + folds([70.0] * 10, changed={"max_height": 1}))
+    assert rows(text, "max_height=1") == [["max_height=1", "70.00 ± 0.00 over folds (10)"]]
+
+
 def test_digests_do_not_mix_even_if_no_setting_was_changed():
     # As after a change of the preset: the larger group is the cell, the other is listed.
     text = report.report(folds([75.0] * 10, digest="new") + folds([50.0] * 4, digest="old"))

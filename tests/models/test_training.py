@@ -28,7 +28,7 @@ from torch.nn import functional
 from models import common, data, files, jsonl, train, training
 from models import config as configs
 from models.train import main
-from models.training import Place, Run, digest, loss_sum, make_model, metric, num_labels, rate
+from models.training import Place, Run, check_metric, digest, loss_sum, make_model, metric, num_labels, rate
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
@@ -143,6 +143,21 @@ def test_metrics():
         assert math.isnan(metric(name, out, torch.full_like(y, torch.nan)))
     with pytest.raises(ValueError, match="metric: expected accuracy, ap or auc, got 'f1'"):
         metric("f1", out, y)
+
+
+def test_metrics_of_two_classes():
+    """Ranked by the probability of class 1, not by its logit alone."""
+    out = torch.tensor([[5.0, 6.0], [0.0, 2.0], [3.0, 3.5], [9.0, 7.0]])
+    y = torch.tensor([0, 1, 1, 0])
+    scores = out.softmax(dim=1)[:, 1]
+    assert metric("auc", out, y) == pytest.approx(75)
+    assert metric("auc", out, y) == pytest.approx(100 * roc_auc_score(y, scores))
+    assert metric("ap", out, y) == pytest.approx(100 * average_precision_score(y, scores))
+    check_metric("auc", y, 2)
+    with pytest.raises(ValueError, match="expected accuracy for classes"):
+        check_metric("auc", y, 3)
+    with pytest.raises(ValueError, match="expected ap or auc for labels of tasks"):
+        check_metric("accuracy", y.float().view(-1, 1), 1)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -1083,7 +1098,11 @@ def test_interrupted_jobs_end(tmp_path, handler):
         ([RINGS, "--set", "lr=.nan"], 2, "lr: expected at least 0, got nan"),
         ([RINGS, "--set", "ratio=1"], 2, "ratio: expected more than 0 and less than 1, got 1.0"),
         ([RINGS, "--set", "clip=0"], 2, "clip: expected none or more than 0, got 0.0"),
-        ([RINGS, "--set", "metric=auc"], 1, "metric: expected accuracy for classes, got 'auc'"),
+        (
+            ["synthetic:Molecules(20)", "--set", "task=molecule"],
+            1,
+            "metric: expected ap or auc for labels of tasks, got 'accuracy'",
+        ),
         (
             ["synthetic:Molecules", "--set", "task=molecule"],
             1,
