@@ -288,3 +288,32 @@ def test_nothing_is_read_of_the_device(options, monkeypatch):
     with Reads() as reads:
         hierarchy(x, edge_index, None, batch, NUM_GRAPHS)
     assert len(reads.found) > 4
+
+
+class Whole(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.levels = ParseHierarchy(ParsePooling(8))
+
+    def forward(self, x, edge_index, batch):
+        x, tree = self.levels(x, edge_index, None, batch, NUM_GRAPHS, ROOMY[:5])
+        return x, tree.height, tree.overflow
+
+
+def test_one_graph_compiled_and_exported(tmp_path):
+    """All levels, forward and backward; the package is saved, loaded and run."""
+    torch.manual_seed(8)
+    x, edge_index, batch = batch_of_graphs()
+    padded = pad(x, edge_index, None, batch, ROOMY[0], NUM_GRAPHS)
+    inputs, model = (padded.x, padded.edge_index, padded.batch), Whole()
+    expected = model(*inputs)
+    assert not expected[2]
+    grads = torch.autograd.grad(expected[0].square().sum(), list(model.parameters()))
+
+    found = torch.compile(model, fullgraph=True, backend="aot_eager")(*inputs)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found[0].square().sum(), list(model.parameters())), grads, rtol=1e-4, atol=1e-5
+    )
+    torch.export.save(torch.export.export(model, inputs), tmp_path / "model.pt2")
+    torch.testing.assert_close(torch.export.load(tmp_path / "model.pt2").module()(*inputs), expected)
