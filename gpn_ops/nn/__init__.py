@@ -12,6 +12,7 @@ from .conv import Adjacency, UndirectedGCNConv
 from .dropout import Dropout
 from .hierarchy import HierarchyOutput, ParseHierarchy
 from .multiset import DeepSets, Reduce
+from .pad import Buckets, Capacity, PaddedBatch, halving, measured, pad
 from .pooling import ParsePooling, PoolOutput
 from .scorer import EdgeScorer
 from .select import SelectParse
@@ -19,12 +20,15 @@ from .tree import Level, ParseTree
 
 __all__ = [
     "Adjacency",
+    "Buckets",
+    "Capacity",
     "ConnectClusters",
     "DeepSets",
     "Dropout",
     "EdgeScorer",
     "HierarchyOutput",
     "Level",
+    "PaddedBatch",
     "ParseHierarchy",
     "ParsePooling",
     "ParseTree",
@@ -32,4 +36,7 @@ __all__ = [
     "Reduce",
     "SelectParse",
     "UndirectedGCNConv",
+    "halving",
+    "measured",
+    "pad",
 ]

@@ -9,6 +9,7 @@ from gpn_ops import ops
 from gpn_ops.checks import check_reduction
 
 from ._inputs import checked_edges
+from .pad import Room, padded_edges, padding_attribute
 from .select import Parsed
 
 
@@ -49,6 +50,7 @@ class ConnectClusters(Connect):
         batch: Tensor | None = None,
         *,
         num_graphs: int | None = None,
+        room: Room | None = None,
     ) -> ConnectOutput | ops.Coarse | tuple[ops.Coarse, ops.Progress]:
         r"""Forward pass.
 
@@ -61,6 +63,8 @@ class ConnectClusters(Connect):
                 (default: :obj:`None`)
             num_graphs (int, optional): The number of graphs in :obj:`batch`; of a record, it asks what became
                 of each of them. (default: :obj:`None`)
+            room (Room, optional): Of a padded batch (:func:`pad`), the sizes of the result, which is padded
+                then. (default: :obj:`None`)
 
         Returns:
             ConnectOutput or Coarse: The coarse graph; of a record, what :func:`gpn_ops.coarsen` gives, and
@@ -72,7 +76,9 @@ class ConnectClusters(Connect):
         edge_index = all_edges = checked_edges(edge_index)
         if isinstance(select_output, Parsed):
             cluster, kept = select_output.cluster, select_output.kept
-            if kept is not None:
+            if kept is not None and room is not None:
+                edge_index = torch.where(kept, edge_index, cluster.size(0) - 1)
+            elif kept is not None:
                 edge_index = edge_index[:, kept]
                 edge_attr = None if edge_attr is None else edge_attr[kept]
         else:
@@ -80,6 +86,8 @@ class ConnectClusters(Connect):
         if edge_attr is None and self.weighted:
             edge_attr = torch.ones(edge_index.size(1), device=edge_index.device)
         if isinstance(select_output, Parsed) and batch is not None and num_graphs is not None:
+            if room is not None:
+                return self._padded(edge_index, cluster, edge_attr, batch, num_graphs, all_edges, room)
             options = (self.reduce, self.self_loops, batch, num_graphs, all_edges)
             return ops.coarsen_batch(edge_index, cluster, edge_attr, *options)
         coarse = ops.coarsen(edge_index, cluster, edge_attr, self.reduce, self.self_loops, batch)
@@ -88,11 +96,46 @@ class ConnectClusters(Connect):
         batch = None if batch is None else batch.index_select(0, coarse.representative)
         return ConnectOutput(coarse.edge_index, coarse.edge_attr, batch)
 
+    def _padded(
+        self,
+        edge_index: Tensor,
+        cluster: Tensor,
+        edge_attr: Tensor | None,
+        batch: Tensor,
+        num_graphs: int,
+        all_edges: Tensor,
+        room: Room,
+    ) -> tuple[ops.Coarse, ops.Progress]:
+        """The coarse graph with padding as :func:`pad` makes it: nothing else, where there is no room."""
+        capacity = (room.nodes, room.edges)
+        options = (self.reduce, self.self_loops, batch)
+        edges, attr, representative, count = ops.coarsen(
+            edge_index, cluster, edge_attr, *options, capacity=capacity
+        )
+        fits = fit(count, capacity)
+        there = torch.where(fits, count, 0)  # Without room nothing is there to be counted.
+        found = ops.progress(all_edges, batch, num_graphs, cluster, edges, representative, there)
+        found = found._replace(sizes=torch.cat([found.sizes[:-2], count]))
+        # Of the clusters, the last is all the padding.
+        first, num_edges = torch.where(fits, count[0] - 1, 0), torch.where(fits, count[1], 0)
+        edges = padded_edges(edges, num_edges, first, room.nodes)
+        if attr is not None:
+            is_edge = torch.arange(room.edges, device=attr.device) < num_edges
+            is_edge = is_edge.view(-1, *[1] * (attr.dim() - 1))
+            attr = torch.where(is_edge, attr, padding_attribute(attr))
+        representative = torch.where(representative < 0, cluster.size(0) - 1, representative)
+        return ops.Coarse(edges, attr, representative), found
+
     def __repr__(self) -> str:
         return (
             f"{self.__class__.__name__}(reduce={self.reduce!r}, weighted={self.weighted}, "
             f"self_loops={self.self_loops})"
         )
+
+
+def fit(count: Tensor, capacity: tuple[int, int]) -> Tensor:
+    """Whether so many clusters and edges have room, on the device."""
+    return (count[0] <= capacity[0]) & (count[1] <= capacity[1])
 
 
 def _clusters_in_order(selected: SelectOutput) -> Tensor:

@@ -1,6 +1,8 @@
 """The whole hierarchy: one pooling layer, applied until every graph stops shrinking."""
 
 import inspect
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,7 +15,9 @@ from gpn_ops.checks import check_edge_attr, check_values
 from gpn_ops.ops import waits
 
 from ._inputs import checked_edges, graph_of_node, number_of_graphs
+from .connect import fit
 from .multiset import Reduce
+from .pad import Capacity, Room
 from .pooling import ParsePooling, Pooled
 from .tree import Level, ParseTree
 
@@ -104,8 +108,15 @@ class ParseHierarchy(torch.nn.Module):
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
         batch_size: int | None = None,
+        capacity: Sequence[Capacity] | None = None,
     ) -> HierarchyOutput:
         r"""Forward pass.
+
+        With a :obj:`capacity`, in static form: shapes depend on shapes only, nothing on the device is read,
+        and all levels are there, whether or not graphs still shrink. A graph that is finished stays, as nodes
+        without edges. Results are those of the dynamic form, to rounding; :meth:`ParseTree.trimmed` gives its
+        tree. Where a level finds no room, or graphs go on after the last level though :obj:`max_height` does
+        not stop them, :obj:`tree.overflow` is true, all features are NaN and all heights -1.
 
         Args:
             x (torch.Tensor): The node features, :math:`[n, d]`.
@@ -116,6 +127,10 @@ class ParseHierarchy(torch.nn.Module):
                 If :obj:`None`, there is one graph. (default: :obj:`None`)
             batch_size (int, optional): The number of graphs, where :obj:`batch` does not tell: the last ones
                 may have no nodes. (default: :obj:`None`)
+            capacity (sequence of Capacity, optional): For a batch that was padded (:func:`pad`), with its
+                :obj:`batch_size`: first its own sizes, then how many nodes, padding included, and edges a
+                level may leave, for every level there is to be (:func:`measured`, :func:`halving`).
+                (default: :obj:`None`)
         """
         for name in ("gnn", "multiset_gnn"):
             _check_no_edge_mask(name, getattr(self, name))
@@ -125,6 +140,8 @@ class ParseHierarchy(torch.nn.Module):
         edge_index = checked_edges(edge_index)
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # The pool knows whether it takes integers.
+        if capacity is not None:
+            return self._static(_Graphs(x, edge_index, edge_attr, batch), batch_size, capacity)
 
         batch_size, goes_on, sizes, undirected = _first_look(edge_index, batch, batch_size)
         tree = ParseTree(torch.zeros(batch_size, dtype=torch.int64, device=x.device))
@@ -159,7 +176,42 @@ class ParseHierarchy(torch.nn.Module):
                 x = x + parameter.flatten()[:0].sum().to(x.dtype)
         return HierarchyOutput(x, tree)
 
-    def _pool(self, graphs: "_Graphs", num_graphs: int) -> tuple[Pooled, ops.Progress]:
+    def _static(
+        self, graphs: "_Graphs", batch_size: int | None, capacity: Sequence[Capacity]
+    ) -> HierarchyOutput:
+        shapes = _checked_capacity(capacity, graphs, batch_size)
+        assert batch_size is not None
+        num_graphs = batch_size + 1  # The last one is the padding.
+        height = torch.zeros(batch_size, dtype=torch.int64, device=graphs.x.device)
+        goes_on = ops.progress(graphs.edge_index, graphs.batch, num_graphs).goes_on
+        overflow = torch.zeros((), dtype=torch.bool, device=graphs.x.device)
+        levels: list[Level] = []
+        for shape, above in list(itertools.pairwise(shapes))[: self.max_height]:
+            graphs, fits = graphs.frozen(goes_on, batch_size).with_padded_pairs(shape.num_pairs)
+            room = Room(above.nodes, above.edges, (graphs.batch < batch_size).sum().view(1))
+            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, num_graphs, room)
+            overflow = overflow | ~(fits & fit(numbers[-2:], (above.nodes, above.edges)))
+            height = height + shrinks[:batch_size]
+            shrinks = shrinks > 0
+            # A graph that does not shrink keeps its features; the padding has none.
+            kept = ops.lift(graphs.x, pooled.representative)
+            kept = kept.masked_fill((pooled.batch == batch_size).unsqueeze(-1), 0)
+            changes = shrinks.index_select(0, pooled.batch).unsqueeze(-1)
+            pooled = pooled._replace(x=torch.where(changes, pooled.x, kept.to(pooled.x.dtype)))
+            levels.append(_level(graphs, pooled, shrinks.index_select(0, graphs.batch)))
+            graphs = _Graphs(pooled.x, pooled.edge_index, pooled.edge_attr, pooled.batch)
+        if self.max_height is None or self.max_height > len(levels):
+            overflow = overflow | (goes_on > 0).any()
+        x = self.readout(graphs.x, graphs.batch, num_graphs)[:batch_size]
+        if levels:
+            # Between levels NaN would be an error of the next one; what decodes goes through the last.
+            levels[-1].pooled = torch.where(overflow, torch.nan, levels[-1].pooled)
+        tree = ParseTree(torch.where(overflow, -1, height), levels, overflow)
+        return HierarchyOutput(torch.where(overflow, torch.nan, x), tree)
+
+    def _pool(
+        self, graphs: "_Graphs", num_graphs: int, room: Room | None = None
+    ) -> tuple[Pooled, ops.Progress]:
         h = _apply("gnn", self.gnn, graphs)
         x = h if self.multiset_gnn is None else _apply("multiset_gnn", self.multiset_gnn, graphs)
         pooled: Pooled = self.pool(
@@ -168,9 +220,10 @@ class ParseHierarchy(torch.nn.Module):
             graphs.edge_attr,
             graphs.batch,
             h,
-            undirected=graphs.undirected if isinstance(self.pool, ParsePooling) else None,
+            undirected=graphs.undirected if room or isinstance(self.pool, ParsePooling) else None,
             num_graphs=num_graphs,
             record=True,
+            **({} if room is None else {"room": room}),
         )
         if pooled.progress is None:
             raise RuntimeError(
@@ -234,6 +287,24 @@ def _takes_any_keyword(signature: inspect.Signature) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
 
+def _checked_capacity(
+    capacity: Sequence[Capacity], graphs: "_Graphs", batch_size: int | None
+) -> list[Capacity]:
+    if batch_size is None:
+        raise ValueError("batch_size: expected the number of graphs beside a capacity, got None")
+    shapes = [Capacity(*shape) for shape in capacity]
+    found = (graphs.x.size(0), graphs.edge_index.size(1))
+    if not shapes or shapes[0][:2] != found:
+        came = f"{shapes[0].nodes} and {shapes[0].edges}" if shapes else "none"
+        raise ValueError(
+            f"capacity: expected first the sizes of the padded batch, {found[0]} nodes and {found[1]} edges, "
+            f"got {came}"
+        )
+    if min(shape.nodes for shape in shapes) < 1 or min(min(s.edges, s.num_pairs) for s in shapes) < 0:
+        raise ValueError(f"capacity: expected room for a node at every level, got {shapes}")
+    return shapes
+
+
 def _first_look(
     edge_index: Tensor, batch: Tensor, batch_size: int | None
 ) -> tuple[int, Tensor, ops.Sizes, ops.Undirected | None]:
@@ -284,6 +355,22 @@ class _Graphs(NamedTuple):
         if num_pairs is None:
             return self._replace(undirected=ops.undirected(self.edge_index, self.x.size(0)))
         return self._replace(undirected=ops.sorted_pairs(self.edge_index, self.x.size(0), num_pairs))
+
+    def frozen(self, goes_on: Tensor, batch_size: int) -> "_Graphs":
+        """Of a padded batch: the edges of graphs that do not go on become self-loops of the padding."""
+        on = goes_on.index_select(0, self.batch).index_select(0, self.edge_index[0].to(torch.int64)) > 0
+        is_padding = self.batch.index_select(0, self.edge_index[0].to(torch.int64)) == batch_size
+        edge_index = torch.where(on | is_padding, self.edge_index, self.x.size(0) - 1)
+        return self._replace(edge_index=edge_index)
+
+    def with_padded_pairs(self, num_pairs: int) -> "tuple[_Graphs, Tensor]":
+        """Of a padded batch: with its undirected edges, then the last node's with itself; and whether there
+        is room for them, else they are nothing but that."""
+        num_nodes = self.x.size(0)
+        pairs, slot, count = torch.ops.gpn.undirected_padded(self.edge_index, num_nodes, num_pairs)
+        pairs = torch.where(pairs < 0, num_nodes - 1, pairs)
+        undirected = ops.Undirected(pairs, slot.clamp(min=0))
+        return self._replace(undirected=undirected), count[1] <= num_pairs
 
     def split(self, wanted: Tensor, num_nodes: int, num_edges: int, left: "list[_Graphs]") -> "_Graphs":
         """The wanted graphs, which have so many nodes and edges; the others are appended to ``left``, as
@@ -355,7 +442,7 @@ def _of_graphs(wanted: Tensor, sizes: ops.Sizes, pooled: Pooled, batch: Tensor) 
     )
 
 
-def _level(graphs: _Graphs, pooled: Pooled) -> Level:
+def _level(graphs: _Graphs, pooled: Pooled, took_part: Tensor | None = None) -> Level:
     return Level(
         index=graphs.origin,
         x=graphs.x,
@@ -367,4 +454,5 @@ def _level(graphs: _Graphs, pooled: Pooled) -> Level:
         mask=pooled.score,
         inner_edges=pooled.inner_edges,
         pooled=pooled.x,
+        took_part=took_part,
     )

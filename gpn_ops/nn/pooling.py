@@ -12,6 +12,7 @@ from gpn_ops.checks import check_edge_attr, check_reduction, check_shape
 from ._inputs import check_hidden_channels, check_num_layers, check_probability, checked_edges, graph_of_node
 from .connect import ConnectClusters
 from .multiset import DeepSets, Reduce
+from .pad import Room
 from .select import SelectParse
 
 
@@ -177,6 +178,7 @@ class ParsePooling(torch.nn.Module):
         undirected: ops.Undirected | None = None,
         num_graphs: int | None = None,
         record: bool = False,
+        room: Room | None = None,
     ) -> PoolOutput | Pooled:
         r"""Forward pass.
 
@@ -198,6 +200,9 @@ class ParsePooling(torch.nn.Module):
                 became of each of them. (default: :obj:`None`)
             record (bool, optional): If :obj:`True`, returns a :class:`Pooled`, which also has the number of
                 inner edges and the representative node of every cluster. (default: :obj:`False`)
+            room (Room, optional): Of a padded batch (:func:`pad`), where its padding begins and the sizes of
+                the result, which is padded too: then shapes depend on shapes only. It needs a :obj:`record`,
+                :obj:`undirected`, and :obj:`num_graphs`, the padding's included. (default: :obj:`None`)
         """
         edge_index = checked_edges(edge_index)
         graph = graph_of_node(batch, x)
@@ -209,15 +214,29 @@ class ParsePooling(torch.nn.Module):
 
         drop_edge = self.drop_edge if self.training else 0.0
         scored = {} if self.edge_dim is None else {"edge_attr": edge_attr}
+        padded = {} if room is None else {"room": room}
+        if room is not None and (not record or num_graphs is None or undirected is None or batch is None):
+            raise ValueError("room: expected beside it record, batch, num_graphs and undirected")
         parsed = self.select(
-            attn, edge_index, batch, drop_edge=drop_edge, undirected=undirected, record=True, **scored
+            attn,
+            edge_index,
+            batch,
+            drop_edge=drop_edge,
+            undirected=undirected,
+            record=True,
+            **scored,
+            **padded,
         )
         progress = None
         if record and num_graphs is not None:
-            coarse, progress = self.connect(parsed, edge_index, edge_attr, graph, num_graphs=num_graphs)
+            coarse, progress = self.connect(
+                parsed, edge_index, edge_attr, graph, num_graphs=num_graphs, **padded
+            )
         else:
             coarse = self.connect(parsed, edge_index, edge_attr, batch)
         num_clusters = coarse.representative.size(0)
+        if room is not None:  # More clusters than there is room for: the numbers of these must still exist.
+            parsed = parsed._replace(cluster=parsed.cluster.clamp(max=num_clusters - 1))
         score, inner_edges = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters)
         score = score.to(x.dtype)
         weight = coarse.edge_attr

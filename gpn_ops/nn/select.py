@@ -9,6 +9,7 @@ from torch_geometric.nn.pool.select import Select, SelectOutput
 from gpn_ops import ops
 
 from ._inputs import attributes_to_score, check_edges_inside_graphs, checked_edges
+from .pad import Room
 from .scorer import EdgeScorer
 
 
@@ -82,6 +83,7 @@ class SelectParse(Select):
         drop_edge: float = 0.0,
         undirected: ops.Undirected | None = None,
         record: bool = False,
+        room: Room | None = None,
     ) -> SelectOutput | Parsed:
         r"""Forward pass.
 
@@ -97,6 +99,9 @@ class SelectParse(Select):
                 that is known already; of no use with competing self-loops. (default: :obj:`None`)
             record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with; it needs
                 no number of clusters, for which a GPU would have to be waited for. (default: :obj:`False`)
+            room (Room, optional): Where the padding of a batch begins (:func:`pad`), which becomes one
+                cluster, the last: then shapes depend on shapes only. It needs :obj:`undirected`.
+                (default: :obj:`None`)
 
         Returns:
             SelectOutput or Parsed: All nodes in their order, their clusters, and as :obj:`weight` the mask of
@@ -108,11 +113,13 @@ class SelectParse(Select):
         scored_attr = None
         if self.edge_dim is not None:
             scored_attr = attributes_to_score(edge_attr, self.edge_dim, edge_index)
-        if self.self_loops:
+        if self.self_loops and room is not None and undirected is not None:
+            edge_index, undirected = _with_padded_self_loops(edge_index, x.size(0), undirected)
+        elif self.self_loops:
             edge_index, undirected = _with_self_loops(edge_index, x.size(0)), None
-            if scored_attr is not None:
-                loops = scored_attr.new_zeros(edge_index.size(1) - num_given, scored_attr.size(1))
-                scored_attr = torch.cat([scored_attr, loops])
+        if self.self_loops and scored_attr is not None:
+            loops = scored_attr.new_zeros(edge_index.size(1) - num_given, scored_attr.size(1))
+            scored_attr = torch.cat([scored_attr, loops])
         pairs, slot = ops.undirected(edge_index, x.size(0)) if undirected is None else undirected
 
         kept = None
@@ -122,15 +129,21 @@ class SelectParse(Select):
             keep_pair = torch.rand(pairs.size(1), device=x.device) >= drop_edge
             keep = keep_pair.index_select(0, slot)
             kept = keep[:num_given]
-            edge_index, slot = edge_index[:, keep], slot[keep]
-            scored_attr = None if scored_attr is None else scored_attr[keep]
-            pairs = pairs[:, keep_pair]
-            slot = (keep_pair.cumsum(0) - 1).index_select(0, slot)
+            if room is not None:
+                edge_index = torch.where(keep, edge_index, x.size(0) - 1)
+            else:
+                edge_index, slot = edge_index[:, keep], slot[keep]
+                scored_attr = None if scored_attr is None else scored_attr[keep]
+                pairs = pairs[:, keep_pair]
+                slot = (keep_pair.cumsum(0) - 1).index_select(0, slot)
 
         directed = self.directed_scores and self.training
         scored = {} if scored_attr is None else {"edge_attr": scored_attr}
         scores = self.scorer(x, edge_index, ops.Undirected(pairs, slot), directed, **scored)
-        parsed = Parsed(ops.parse(edge_index, _settled(scores), x.size(0)), edge_index, scores, kept)
+        cluster = ops.parse(edge_index, _settled(scores), x.size(0))
+        if room is not None:
+            cluster = torch.minimum(cluster, cluster.index_select(0, room.first))
+        parsed = Parsed(cluster, edge_index, scores, kept)
         return parsed if record else _select_output(parsed, x.dtype)
 
     def __repr__(self) -> str:
@@ -140,14 +153,33 @@ class SelectParse(Select):
         )
 
 
-def _with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Appends a self-loop for every node that has none."""
+def _looped(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Which nodes have a self-loop."""
     row, col = edge_index.to(torch.int64)
     # An id out of range counts for a node that is not there, so that the next operator finds and names it.
     node = torch.where((row == col) & (row >= 0), row, num_nodes).clamp(max=num_nodes)
     looped = torch.zeros(num_nodes + 1, dtype=torch.bool, device=edge_index.device)
-    missing = looped.index_fill(0, node, True)[:-1].logical_not().nonzero().view(1, -1).to(edge_index.dtype)
+    return looped.index_fill(0, node, True)[:-1]
+
+
+def _with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Appends a self-loop for every node that has none."""
+    missing = _looped(edge_index, num_nodes).logical_not().nonzero().view(1, -1).to(edge_index.dtype)
     return torch.cat([edge_index, missing.expand(2, -1)], dim=1)
+
+
+def _with_padded_self_loops(
+    edge_index: Tensor, num_nodes: int, undirected: ops.Undirected
+) -> tuple[Tensor, ops.Undirected]:
+    """The same for a padded batch: for a node that has one, a further one of the last node of the padding.
+    All of them have pairs of their own."""
+    node = torch.arange(num_nodes, device=edge_index.device)
+    loops = torch.where(_looped(edge_index, num_nodes), num_nodes - 1, node).to(edge_index.dtype)
+    pairs, slot = undirected
+    pairs_more = torch.cat([pairs, node.expand(2, -1)], dim=1)
+    return torch.cat([edge_index, loops.expand(2, -1)], dim=1), ops.Undirected(
+        pairs_more, torch.cat([slot, pairs.size(1) + node])
+    )
 
 
 def _select_output(parsed: Parsed, dtype: torch.dtype) -> SelectOutput:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpn_ops import ops
+
 
 @dataclass(repr=False)
 class Level:
@@ -36,6 +38,9 @@ class Level:
     """int64 ``[c]``: their number, 1 where there are none."""
     pooled: Tensor
     """``[c, d]``: the features of the clusters."""
+    took_part: Tensor | None = None
+    """bool ``[n]``: whether the graph of the node shrinks here. In the static form, where graphs that do not
+    stay, each node a cluster of its own, with its features; ``None`` where all graphs shrink."""
 
     def __repr__(self) -> str:
         nodes, edges, clusters = self.x.size(0), self.edge_index.size(1), self.pooled.size(0)
@@ -54,6 +59,9 @@ class ParseTree:
     """int64 ``[num_graphs]``: the number of levels of every graph; 0 for one that never shrank."""
     levels: list[Level] = field(default_factory=list)
     """The levels, lowest first."""
+    overflow: Tensor | None = None
+    """bool, on the device: whether a capacity was too small, so that nothing here is of use. ``None`` in the
+    dynamic form."""
 
     def __repr__(self) -> str:
         return f"ParseTree(num_graphs={self.height.size(0)}, levels={self.levels})"
@@ -78,7 +86,29 @@ class ParseTree:
             tensors = {f.name: getattr(level, f.name) for f in fields(Level)}
             return replace(level, **{name: function(t) for name, t in tensors.items() if t is not None})
 
-        return ParseTree(function(self.height), [mapped(level) for level in self.levels])
+        overflow = None if self.overflow is None else function(self.overflow)
+        return ParseTree(function(self.height), [mapped(level) for level in self.levels], overflow)
+
+    def trimmed(self) -> "ParseTree":
+        """The trees of the static form as the dynamic form gives them: without padding, and at every level
+        only with the graphs that shrink there. Reads the device.
+
+        Raises:
+            RuntimeError: if a capacity was too small.
+        """
+        if self.overflow is None:
+            return self
+        if bool(self.overflow):
+            raise RuntimeError("tree: expected one that was complete, got one whose capacity was too small")
+        levels: list[Level] = []
+        number = None  # Of the nodes of a level, among the clusters that the last one kept.
+        for level in self.levels:
+            assert level.took_part is not None
+            if not bool(level.took_part.any()):
+                break
+            trimmed, number = _trimmed(level, level.took_part, self.height.size(0), number)
+            levels.append(trimmed)
+        return ParseTree(self.height, levels)
 
     def decode(self, x: Tensor, decoder: Callable[[Tensor, Level], Tensor]) -> Tensor:
         """Goes down the trees, from the features of their roots to features of every node.
@@ -97,6 +127,9 @@ class ParseTree:
         for level in reversed(self.levels):
             z = level.pooled if above is None else _replaced(level.pooled, above.index, decoded)
             decoded = decoder(z, level)
+            if level.took_part is not None:
+                kept = x if level is self.levels[0] else ops.lift(z, level.cluster)
+                decoded = torch.where(level.took_part.unsqueeze(-1), decoded, kept.to(decoded.dtype))
             above = level
         return x if above is None else _replaced(x, above.index, decoded)
 
@@ -110,3 +143,34 @@ def _moved(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ten
 def _replaced(x: Tensor, index: Tensor | None, rows: Tensor) -> Tensor:
     """``x`` with ``rows`` at ``index``, or ``rows`` where that is all of it."""
     return rows if index is None else x.index_copy(0, index, rows.to(x.dtype))
+
+
+def _trimmed(level: Level, keep: Tensor, num_graphs: int, number: Tensor | None) -> tuple[Level, Tensor]:
+    """A level with some of its nodes alone, and the new numbers of its clusters. ``number`` is where its
+    nodes are among the clusters below; at the lowest level, they are where they are."""
+    node = keep.nonzero().view(-1)
+    cluster = keep.index_select(0, level.representative).nonzero().view(-1)
+    edge = keep.index_select(0, level.edge_index[0]).nonzero().view(-1)
+    new_node, new_cluster = keep.cumsum(0) - 1, torch.full_like(level.representative, -1)
+    new_cluster[cluster] = torch.arange(cluster.size(0), device=cluster.device)
+    if number is None:
+        index, below = node, int((level.batch < num_graphs).sum())
+    else:
+        index, below = number.index_select(0, node), int((number >= 0).sum())
+
+    def taken(values: Tensor, at: Tensor) -> Tensor:
+        return values.index_select(0, at)
+
+    trimmed = Level(
+        index=None if index.size(0) == below else index,
+        x=taken(level.x, node),
+        edge_index=taken(new_node, level.edge_index.index_select(1, edge).flatten()).view(2, -1),
+        edge_attr=None if level.edge_attr is None else taken(level.edge_attr, edge),
+        batch=taken(level.batch, node),
+        cluster=taken(new_cluster, taken(level.cluster, node)),
+        representative=taken(new_node, taken(level.representative, cluster)),
+        mask=taken(level.mask, cluster),
+        inner_edges=taken(level.inner_edges, cluster),
+        pooled=taken(level.pooled, cluster),
+    )
+    return trimmed, new_cluster

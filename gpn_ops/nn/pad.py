@@ -1,0 +1,228 @@
+"""Batches of fixed sizes: padded with a graph that takes part in nothing."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gpn_ops.checks import check_edge_attr
+
+from ._inputs import checked_edges, graph_of_node, number_of_graphs
+from .tree import ParseTree
+
+STEPS = 8
+
+
+class Capacity(NamedTuple):
+    """For how many nodes, edges and undirected edges there is room."""
+
+    nodes: int
+    """One node at least is padding."""
+    edges: int
+    pairs: int | None = None
+    """By default ``edges // 2 + 1``, which is enough where every edge has its reverse and there are no
+    self-loops; ``edges`` is always enough."""
+
+    @property
+    def num_pairs(self) -> int:
+        return self.edges // 2 + 1 if self.pairs is None else self.pairs
+
+
+class PaddedBatch(NamedTuple):
+    """What :func:`pad` returns."""
+
+    x: Tensor
+    """``[capacity.nodes, d]``: the features, then zeros."""
+    edge_index: Tensor
+    """``[2, capacity.edges]``: the edges, then self-loops of the padding, two a node and round again."""
+    edge_attr: Tensor | None
+    """``[capacity.edges, ...]``: their attributes, then ones (zeros, if they are integers)."""
+    batch: Tensor
+    """int64 ``[capacity.nodes]``: the graph of every node; the padding is in one graph more."""
+
+
+class Room(NamedTuple):
+    """Of a padded batch at a level: how large the next level may be, and where the padding begins."""
+
+    nodes: int
+    edges: int
+    first: Tensor
+    """int64 ``[1]``: the first node of the padding, all the nodes behind which are of it too."""
+
+
+def pad(
+    x: Tensor,
+    edge_index: Tensor,
+    edge_attr: Tensor | None,
+    batch: Tensor | None,
+    capacity: Capacity | tuple[int, int],
+    batch_size: int | None = None,
+) -> PaddedBatch:
+    r"""Appends one graph of padding to a batch, so that the batch has given sizes.
+
+    The padding is nodes without features and self-loops on them. No result for a graph depends on it, and it
+    gets no gradient, as long as a model looks at each graph on its own. What looks at all nodes at once sees
+    the padding: ``BatchNorm``, ``GraphNorm`` and ``PairNorm`` called without a batch, a mean over all nodes.
+    ``LayerNorm`` of PyG needs :obj:`mode="node"` or the batch; norms by degree are not concerned.
+
+    Args:
+        x (torch.Tensor): The node features, :math:`[n, d]`.
+        edge_index (torch.Tensor): The edges, :math:`[2, m]`.
+        edge_attr (torch.Tensor, optional): Their attributes, :math:`[m, \ldots]`.
+        batch (torch.Tensor, optional): The graph of every node, :math:`[n]`; of :obj:`None`, there is one.
+        capacity (Capacity): The number of nodes, more than :math:`n`, and of edges, :math:`m` or more.
+        batch_size (int, optional): The number of graphs, without the padding; the last may have no nodes.
+            Without it, a GPU has to be waited for. (default: :obj:`None`)
+
+    Raises:
+        ValueError: If the batch does not fit.
+
+    Example:
+        >>> import torch
+        >>> from gpn_ops.nn import pad
+        >>> out = pad(torch.ones(2, 1), torch.tensor([[0, 1], [1, 0]]), None, None, (4, 5))
+        >>> out.edge_index
+        tensor([[0, 1, 2, 2, 3],
+                [1, 0, 2, 2, 3]])
+        >>> out.batch
+        tensor([0, 0, 1, 1])
+    """
+    edge_index = checked_edges(edge_index)
+    if batch is None and batch_size is None:
+        batch_size = 1
+    batch = graph_of_node(batch, x)
+    if edge_attr is not None:
+        check_edge_attr(edge_attr, edge_index, "max")
+    if batch_size is None:
+        lowest, highest = torch.stack(batch.aminmax()).tolist() if batch.numel() > 0 else (0, -1)
+        batch_size = number_of_graphs(lowest, highest, None)
+    (num_nodes, num_edges), room = (x.size(0), edge_index.size(1)), Capacity(*capacity)
+    if num_nodes >= room.nodes or num_edges > room.edges:
+        raise ValueError(
+            f"capacity: expected room for more than {num_nodes} nodes and for {num_edges} edges, got "
+            f"{room.nodes} and {room.edges}"
+        )
+    more_nodes, more_edges = room.nodes - num_nodes, room.edges - num_edges
+    loops = num_nodes + torch.arange(more_edges, device=x.device).div(2, rounding_mode="floor") % more_nodes
+    if edge_attr is not None:
+        shape = (more_edges, *edge_attr.shape[1:])
+        edge_attr = torch.cat([edge_attr, edge_attr.new_full(shape, padding_attribute(edge_attr))])
+    return PaddedBatch(
+        torch.cat([x, x.new_zeros(more_nodes, *x.shape[1:])]),
+        torch.cat([edge_index, loops.to(edge_index.dtype).expand(2, -1)], dim=1),
+        edge_attr,
+        torch.cat([batch, batch.new_full((more_nodes,), batch_size)]),
+    )
+
+
+def padding_attribute(edge_attr: Tensor) -> int:
+    """Of a self-loop of the padding. Not 0 where it may be a weight: the norm of a GNN divides by sums."""
+    return int(edge_attr.is_floating_point())
+
+
+def padded_edges(edges: Tensor, num_edges: Tensor, first: Tensor, num_nodes: int) -> Tensor:
+    """Edges of which all from ``num_edges`` on become self-loops of the nodes from ``first`` on, as
+    :func:`pad` spreads them."""
+    edge = torch.arange(edges.size(1), device=edges.device)
+    spread = (edge - num_edges).clamp(min=0).div(2, rounding_mode="floor")
+    loops = first + spread % (num_nodes - first).clamp(min=1)
+    return torch.where(edge < num_edges, edges, loops)
+
+
+class Buckets:
+    r"""Chooses the sizes that batches are padded to: steps of one eighth of a large batch, nodes and edges
+    together, so that a training run settles on a few shapes, which are compiled or captured once each.
+
+    Args:
+        num_nodes (int): The number of nodes of a large batch. A larger one is padded to a step above.
+        num_edges (int): The number of its edges.
+        pairs (int, optional): The number of its undirected edges, if not every edge has its reverse or there
+            are self-loops. (default: half the edges)
+
+    Example:
+        >>> from gpn_ops.nn import Buckets
+        >>> Buckets(800, 1600)(620, 1300)
+        Capacity(nodes=700, edges=1400, pairs=None)
+    """
+
+    def __init__(self, num_nodes: int, num_edges: int, pairs: int | None = None) -> None:
+        for name, size in (("num_nodes", num_nodes), ("num_edges", num_edges)):
+            if size < 1:
+                raise ValueError(f"{name}: expected at least 1, got {size}")
+        self.largest = Capacity(num_nodes, num_edges, pairs)
+
+    @classmethod
+    def of(cls, sizes: Iterable[tuple[int, int]]) -> "Buckets":
+        """The buckets for batches of which these are the numbers of nodes and edges."""
+        sizes = list(sizes)
+        if not sizes:
+            raise ValueError("sizes: expected those of one batch or more, got none")
+        return cls(max(n for n, _ in sizes) + 1, max(max(m for _, m in sizes), 1))
+
+    def __call__(self, num_nodes: int, num_edges: int) -> Capacity:
+        """The smallest step that holds so many nodes, one of padding, and so many edges."""
+        nodes, edges, pairs = self.largest
+        steps = max(-(-STEPS * (num_nodes + 1) // nodes), -(-STEPS * num_edges // edges))
+        return Capacity(
+            max(steps * nodes // STEPS, num_nodes + 1),
+            max(steps * edges // STEPS, num_edges),
+            None if pairs is None else -(-steps * pairs // STEPS),
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.largest.nodes}, {self.largest.edges})"
+
+
+def halving(capacity: Capacity, batch_size: int, height: int) -> tuple[Capacity, ...]:
+    r"""Capacities for the levels of a hierarchy that are enough if all graphs are connected, without
+    drop-edge and competing self-loops: then every graph that goes on has at most half the nodes at the next
+    level, so level :math:`k` has at most :math:`n / 2^k` nodes and one a graph. Of edges, nothing but that
+    they do not grow follows from this: room for all of them is left.
+
+    Args:
+        capacity (Capacity): Of the batch.
+        batch_size (int): The number of graphs.
+        height (int): The number of levels.
+
+    Returns:
+        tuple: :obj:`height + 1` capacities, the first of which is :obj:`capacity`.
+    """
+    shapes = [Capacity(*capacity)]
+    for level in range(1, height + 1):
+        nodes = min(capacity[0], (capacity[0] >> level) + batch_size + 1)
+        shapes.append(Capacity(nodes, min(shapes[0].edges, max(nodes * (nodes - 1), 1)), shapes[0].pairs))
+    return tuple(shapes)
+
+
+def measured(capacity: Capacity, tree: ParseTree, num_nodes: int) -> tuple[Capacity, ...]:
+    r"""Capacities for the levels of a hierarchy as the dynamic form found them in one batch, with one eighth
+    to spare, and in proportion to the size of the batch. Another batch may need more, and says so.
+
+    Args:
+        capacity (Capacity): Of the batches to come.
+        tree (ParseTree): Of a batch like these.
+        num_nodes (int): The number of nodes of that batch.
+
+    Returns:
+        tuple: As many capacities as the tree has levels, and one. The first is :obj:`capacity`.
+    """
+    first = Capacity(*capacity)
+    shapes, nodes = [first], num_nodes
+    num_edges = max((level.edge_index.size(1) for level in tree.levels), default=0)
+    for height, level in enumerate(tree.levels, start=1):
+        nodes -= level.x.size(0) - level.pooled.size(0)  # Finished graphs stay, with their roots.
+        # How many edges the top level left, if any, the tree does not tell.
+        edges = tree.levels[min(height, len(tree.levels) - 1)].edge_index.size(1)
+        shapes.append(
+            Capacity(
+                min(_share(first.nodes, nodes, num_nodes), shapes[-1].nodes),
+                min(_share(first.edges, edges, num_edges), shapes[-1].edges),
+                first.pairs,
+            )
+        )
+    return tuple(shapes)
+
+
+def _share(capacity: int, part: int, whole: int) -> int:
+    return -(-capacity * part * (STEPS + 1) // (max(whole, 1) * STEPS)) + STEPS
