@@ -97,4 +97,4 @@ def test_training_learns_and_resumes(graphs, tmp_path, values):
 
 def test_scores_that_there_are_not():
     with pytest.raises(ValueError, match="scores: expected learned or random, got"):
-        configs.Config("x", scores="none")
+        configs.Trial(scores="none")
