@@ -7,6 +7,7 @@ from torch_geometric.nn.pool.select import SelectOutput
 
 from gpn_ops import ops
 from gpn_ops.checks import check_reduction
+from gpn_ops.ops import waits
 
 from ._inputs import checked_edges
 from .select import Parsed
@@ -72,7 +73,10 @@ class ConnectClusters(Connect):
         edge_index = all_edges = checked_edges(edge_index)
         if isinstance(select_output, Parsed):
             cluster, kept = select_output.cluster, select_output.kept
-            if kept is not None:
+            if kept is not None and not (self.self_loops or waits.reads_are_free(kept.device)):
+                # Their number would have to be waited for; as a self-loop, an edge is inside a cluster.
+                edge_index = torch.where(kept, edge_index, edge_index[0])
+            elif kept is not None:
                 edge_index = edge_index[:, kept]
                 edge_attr = None if edge_attr is None else edge_attr[kept]
         else:

@@ -218,7 +218,7 @@ class ParsePooling(torch.nn.Module):
         else:
             coarse = self.connect(parsed, edge_index, edge_attr, batch)
         num_clusters = coarse.representative.size(0)
-        score, inner_edges = ops.mask(parsed.edge_index, parsed.scores, parsed.cluster, num_clusters)
+        score, inner_edges = parsed.mask(num_clusters)
         score = score.to(x.dtype)
         weight = coarse.edge_attr
         if edge_attr is None and weight is not None:  # The layer's own: of the type that a GNN takes with x.
