@@ -216,6 +216,7 @@ RULES: dict[str, Rule] = {
         "TensorAdvancedIndexing.cpp (a copy first)",
         traffic="copies",
     ),
+    **rules("index_fill", 2, "TensorAdvancedIndexing.cpp (a copy, then index_fill_)", traffic="copies"),
     **rules(
         "select_backward slice_backward diagonal_backward",
         2,

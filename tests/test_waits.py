@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import graphs
+import naive
 import pytest
 import torch
 
-from gpn_ops.nn import ParseHierarchy, ParsePooling
+from gpn_ops import ops, reference
+from gpn_ops.nn import ConnectClusters, ParseHierarchy, ParsePooling
+from gpn_ops.nn.select import _settled
 from gpn_ops.ops import undirected, waits
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -49,30 +52,43 @@ def narrow(gpu_model, monkeypatch):
     return gpu_model
 
 
+LEVELS = [({}, False), ({}, True)] + [
+    (options, with_attr)
+    for options in (
+        {"self_loops": True},
+        {"drop_edge": 0.3},
+        {"self_loops": True, "drop_edge": 0.3, "weighted": True},
+        {"edge_dim": 3, "self_loops": True, "drop_edge": 0.3},
+    )
+    for with_attr in ([True] if "edge_dim" in options else [False, True])
+]
+
+
 @pytest.mark.parametrize("batch_size", [None, 7])
-@pytest.mark.parametrize("with_attr", [False, True])
-def test_a_level_waits_once(narrow, with_attr, batch_size):
+@pytest.mark.parametrize(("options", "with_attr"), LEVELS)
+def test_a_level_waits_once(narrow, options, with_attr, batch_size):
     torch.manual_seed(0)
-    hierarchy = ParseHierarchy(ParsePooling(32))
+    hierarchy = ParseHierarchy(ParsePooling(32, **options))
     _, edge_index, batch = batch_of_graphs()
     # A graph that leaves at once with a self-loop takes a pair along: they are looked for again, with a wait.
     edge_index = edge_index[:, edge_index[0] != edge_index[1]]
     x = torch.randn(57, 32, requires_grad=True)
     edge_attr = torch.rand(edge_index.size(1), 3) if with_attr else None
+    levels = []  # Also the one at which nothing shrinks, which the tree does not have.
+    hierarchy.pool.register_forward_hook(lambda *_: levels.append(1))
 
     def train():
-        out = hierarchy(x, edge_index, edge_attr, batch, batch_size)
-        out.x.sum().backward()
-        return out.tree
+        hierarchy(x, edge_index, edge_attr, batch, batch_size).x.sum().backward()
 
-    tree, num_waits, launches = count(narrow, train)
-    assert len(tree.levels) > 2
-    assert num_waits == len(tree.levels) + 1
-    assert launches < 250 * len(tree.levels)
+    _, num_waits, launches = count(narrow, train)
+    assert len(levels) > 1
+    assert num_waits == len(levels) + 1
+    assert launches < (300 if options else 250) * len(levels)
 
 
-def test_a_layer_waits_once_if_it_knows_the_pairs(narrow):
-    pool = ParsePooling(32)
+@pytest.mark.parametrize("options", [{}, {"self_loops": True}])
+def test_a_layer_waits_once_if_it_knows_the_pairs(narrow, options):
+    pool = ParsePooling(32, **options)
     _, edge_index, batch = batch_of_graphs()
     x = torch.randn(57, 32)
     assert count(narrow, lambda: pool(x, edge_index, batch=batch))[1] == 2
@@ -84,7 +100,16 @@ def test_a_layer_waits_once_if_it_knows_the_pairs(narrow):
     torch.testing.assert_close(out.x, plain.x)
 
 
-@pytest.mark.parametrize("options", [{}, {"self_loops": True}, {"weighted": True}, {"drop_edge": 0.3}])
+# One layer scores an edge by the same bits whatever other edges are scored.
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"weighted": True},
+        {"self_loops": True, "scorer_layers": 1},
+        {"drop_edge": 0.3, "scorer_layers": 1},
+    ],
+)
 @pytest.mark.parametrize("batch_size", [None, 80])
 @pytest.mark.parametrize("with_attr", [False, True])
 def test_reading_together_gives_the_same(monkeypatch, options, batch_size, with_attr):
@@ -112,6 +137,56 @@ def test_reading_together_gives_the_same(monkeypatch, options, batch_size, with_
                 assert getattr(one, name) is None
             else:
                 assert torch.equal(getattr(one, name), value), name
+
+
+@pytest.mark.parametrize("connect_loops", [False, True])
+@pytest.mark.parametrize("self_loops", [False, True])
+@pytest.mark.parametrize("drop_edge", [0.0, 0.5, 1.0])
+def test_edges_that_take_no_part_are_in_nothing(monkeypatch, drop_edge, self_loops, connect_loops):
+    """Where they are listed all the same, as their number would have to be waited for."""
+    monkeypatch.setattr(waits, "reads_are_free", lambda device: False)
+    torch.manual_seed(3)
+    pool = ParsePooling(8, drop_edge=drop_edge, self_loops=self_loops)
+    pool.connect = ConnectClusters(self_loops=connect_loops)
+    x, edge_index, batch = batch_of_graphs()
+    edge_index = edge_index[:, torch.randperm(edge_index.size(1))].to(torch.int32)
+    edge_attr = torch.rand(edge_index.size(1), 3)
+    torch.manual_seed(4)
+    parsed = pool.select(x, edge_index, batch, drop_edge=drop_edge, record=True)
+    torch.manual_seed(4)
+    out = pool(x, edge_index, edge_attr, batch, record=True)
+
+    part = parsed.took_part
+    if part is None:
+        assert drop_edge == 0
+        assert not self_loops
+        part = torch.ones(edge_index.size(1), dtype=torch.bool)
+    edges, scores = parsed.edge_index[:, part], parsed.scores[part]
+    given = edge_index.size(1)
+    kept = part[:given]
+    assert torch.equal(parsed.edge_index[:, :given], edge_index)
+    assert parsed.kept is None if drop_edge == 0 else torch.equal(parsed.kept, kept)
+    loops = edges[0] == edges[1]
+    if self_loops and drop_edge == 0:
+        assert torch.equal(edges[0, loops].long().sort().values, torch.arange(57))
+    elif not self_loops:
+        assert edges.size(1) == int(kept.sum())
+    both = {tuple(edge) for edge in edges.t().tolist()}
+    assert all((j, i) in both for i, j in both)
+    torch.testing.assert_close(scores, naive.edge_scores(pool.select.scorer, x, edges.long()))
+    assert torch.equal(out.cluster, reference.algorithm1(edges.long(), _settled(scores), 57))
+    mask = reference.mask(edges.long(), scores, out.cluster, out.x.size(0))
+    torch.testing.assert_close(out.score, mask[0])
+    assert torch.equal(out.inner_edges, mask[1])
+    coarse = ops.coarsen(edge_index[:, kept], out.cluster, edge_attr[kept], self_loops=connect_loops)
+    assert torch.equal(out.edge_index, coarse.edge_index)
+    torch.testing.assert_close(out.edge_attr, coarse.edge_attr)
+
+    weights = torch.rand_like(out.score)
+    grad, *_ = torch.autograd.grad((out.score * weights).sum(), list(pool.select.scorer.parameters()))
+    again = (reference.mask(edges.long(), scores, out.cluster, out.x.size(0))[0] * weights).sum()
+    expected, *_ = torch.autograd.grad(again, list(pool.select.scorer.parameters()))
+    torch.testing.assert_close(grad, expected)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from gpn_ops.checks import check_batch, check_batch_values, check_device, check_metadata, check_shape
+from gpn_ops.ops import waits
 
 
 def checked_edges(edge_index: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ def number_of_graphs(lowest: int, highest: int, batch_size: int | None) -> int:
 def check_edges_inside_graphs(edge_index: Tensor, batch: Tensor) -> None:
     """As :func:`gpn_ops.coarsen` checks them: on the CPU an edge between two graphs is an error, elsewhere it
     trips a device-side assertion."""
-    if batch.device.type == "cpu" and not torch.compiler.is_compiling():
+    if waits.is_host(batch.device) and not torch.compiler.is_compiling():
         check_batch_values(edge_index, batch)
     else:
         graph = batch.index_select(0, edge_index.flatten()).view(2, -1)

@@ -7,6 +7,7 @@ from torch_geometric.nn.pool.select import SelectOutput
 
 from gpn_ops import ops
 from gpn_ops.checks import check_reduction
+from gpn_ops.ops import waits
 
 from ._inputs import checked_edges
 from .pad import Room, padded_edges, padding_attribute
@@ -78,6 +79,9 @@ class ConnectClusters(Connect):
             cluster, kept = select_output.cluster, select_output.kept
             if kept is not None and room is not None:
                 edge_index = torch.where(kept, edge_index, cluster.size(0) - 1)
+            elif kept is not None and not (self.self_loops or waits.reads_are_free(kept.device)):
+                # Their number would have to be waited for; as a self-loop, an edge is inside a cluster.
+                edge_index = torch.where(kept, edge_index, edge_index[0])
             elif kept is not None:
                 edge_index = edge_index[:, kept]
                 edge_attr = None if edge_attr is None else edge_attr[kept]

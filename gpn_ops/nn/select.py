@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric.nn.pool.select import Select, SelectOutput
 
 from gpn_ops import ops
+from gpn_ops.ops import waits
 
 from ._inputs import attributes_to_score, check_edges_inside_graphs, checked_edges
 from .pad import Room
@@ -25,6 +26,20 @@ class Parsed(NamedTuple):
     """``[m]``: their scores."""
     kept: Tensor | None
     """bool, one per given edge: whether it took part. ``None`` where none was dropped."""
+    took_part: Tensor | None = None
+    """bool ``[m]``: which of :obj:`edge_index` took part. On a GPU, which would have to be waited for to
+    leave out the others, they are all listed. ``None`` where no others are."""
+
+    def mask(self, num_clusters: int) -> ops.Mask:
+        """:func:`gpn_ops.mask` of the edges that took part."""
+        if self.took_part is None:
+            return ops.mask(self.edge_index, self.scores, self.cluster, num_clusters)
+        # The others start from a node more, in a cluster more: no cluster holds both their ends.
+        row = torch.where(self.took_part, self.edge_index[0], self.cluster.size(0))
+        edge_index = torch.stack([row, self.edge_index[1]])
+        cluster = torch.cat([self.cluster, self.cluster.new_full((1,), num_clusters)])
+        mask, count = ops.mask(edge_index, self.scores, cluster, num_clusters + 1)
+        return ops.Mask(mask[:num_clusters], count[:num_clusters])
 
 
 class SelectParse(Select):
@@ -96,7 +111,7 @@ class SelectParse(Select):
             drop_edge (float, optional): The probability with which an undirected edge (an edge together with
                 its reverse) is left out, before anything is scored. (default: :obj:`0.0`)
             undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for these edges, where
-                that is known already; of no use with competing self-loops. (default: :obj:`None`)
+                that is known already; on the CPU of no use with competing self-loops. (default: :obj:`None`)
             record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with; it needs
                 no number of clusters, for which a GPU would have to be waited for. (default: :obj:`False`)
             room (Room, optional): Where the padding of a batch begins (:func:`pad`), which becomes one
@@ -113,13 +128,20 @@ class SelectParse(Select):
         scored_attr = None
         if self.edge_dim is not None:
             scored_attr = attributes_to_score(edge_attr, self.edge_dim, edge_index)
-        if self.self_loops and room is not None and undirected is not None:
-            edge_index, undirected = _with_padded_self_loops(edge_index, x.size(0), undirected)
-        elif self.self_loops:
-            edge_index, undirected = _with_self_loops(edge_index, x.size(0)), None
-        if self.self_loops and scored_attr is not None:
-            loops = scored_attr.new_zeros(edge_index.size(1) - num_given, scored_attr.size(1))
-            scored_attr = torch.cat([scored_attr, loops])
+        # The number of edges that are left, and of self-loops that are missing, is on the device. Where it
+        # would have to be waited for, all of them are listed, and what takes no part is marked.
+        listed = room is not None or not waits.reads_are_free(x.device)
+        took_part = None
+        if self.self_loops:
+            if listed:
+                if undirected is None:
+                    undirected = ops.undirected(edge_index, x.size(0))
+                edge_index, undirected, took_part = _with_all_self_loops(edge_index, x.size(0), undirected)
+            else:
+                edge_index, undirected = _with_self_loops(edge_index, x.size(0)), None
+            if scored_attr is not None:
+                loops = scored_attr.new_zeros(edge_index.size(1) - num_given, scored_attr.size(1))
+                scored_attr = torch.cat([scored_attr, loops])
         pairs, slot = ops.undirected(edge_index, x.size(0)) if undirected is None else undirected
 
         kept = None
@@ -129,8 +151,8 @@ class SelectParse(Select):
             keep_pair = torch.rand(pairs.size(1), device=x.device) >= drop_edge
             keep = keep_pair.index_select(0, slot)
             kept = keep[:num_given]
-            if room is not None:
-                edge_index = torch.where(keep, edge_index, x.size(0) - 1)
+            if listed:
+                took_part = keep if took_part is None else keep & took_part
             else:
                 edge_index, slot = edge_index[:, keep], slot[keep]
                 scored_attr = None if scored_attr is None else scored_attr[keep]
@@ -140,10 +162,10 @@ class SelectParse(Select):
         directed = self.directed_scores and self.training
         scored = {} if scored_attr is None else {"edge_attr": scored_attr}
         scores = self.scorer(x, edge_index, ops.Undirected(pairs, slot), directed, **scored)
-        cluster = ops.parse(edge_index, _settled(scores), x.size(0))
+        cluster = ops.parse(*_competing(edge_index, _settled(scores), took_part), x.size(0))
         if room is not None:
             cluster = torch.minimum(cluster, cluster.index_select(0, room.first))
-        parsed = Parsed(cluster, edge_index, scores, kept)
+        parsed = Parsed(cluster, edge_index, scores, kept, took_part)
         return parsed if record else _select_output(parsed, x.dtype)
 
     def __repr__(self) -> str:
@@ -153,40 +175,49 @@ class SelectParse(Select):
         )
 
 
-def _looped(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Which nodes have a self-loop."""
+def _with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Appends a self-loop for every node that has none."""
+    missing = _without_self_loop(edge_index, num_nodes).nonzero().view(1, -1).to(edge_index.dtype)
+    return torch.cat([edge_index, missing.expand(2, -1)], dim=1)
+
+
+def _with_all_self_loops(
+    edge_index: Tensor, num_nodes: int, undirected: ops.Undirected
+) -> tuple[Tensor, ops.Undirected, Tensor]:
+    """Appends a self-loop for every node, and its pair; and tells which edges there are: not a second
+    self-loop of a node."""
+    pairs, slot = undirected
+    node = torch.arange(num_nodes, device=edge_index.device)
+    loops = node.expand(2, -1)
+    missing = _without_self_loop(edge_index, num_nodes)
+    return (
+        torch.cat([edge_index, loops.to(edge_index.dtype)], dim=1),
+        ops.Undirected(torch.cat([pairs, loops], dim=1), torch.cat([slot, node + pairs.size(1)])),
+        torch.cat([missing.new_ones(edge_index.size(1)), missing]),
+    )
+
+
+def _without_self_loop(edge_index: Tensor, num_nodes: int) -> Tensor:
     row, col = edge_index.to(torch.int64)
     # An id out of range counts for a node that is not there, so that the next operator finds and names it.
     node = torch.where((row == col) & (row >= 0), row, num_nodes).clamp(max=num_nodes)
     looped = torch.zeros(num_nodes + 1, dtype=torch.bool, device=edge_index.device)
-    return looped.index_fill(0, node, True)[:-1]
+    return looped.index_fill(0, node, True)[:-1].logical_not()
 
 
-def _with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Appends a self-loop for every node that has none."""
-    missing = _looped(edge_index, num_nodes).logical_not().nonzero().view(1, -1).to(edge_index.dtype)
-    return torch.cat([edge_index, missing.expand(2, -1)], dim=1)
-
-
-def _with_padded_self_loops(
-    edge_index: Tensor, num_nodes: int, undirected: ops.Undirected
-) -> tuple[Tensor, ops.Undirected]:
-    """The same for a padded batch: for a node that has one, a further one of the last node of the padding.
-    All of them have pairs of their own."""
-    node = torch.arange(num_nodes, device=edge_index.device)
-    loops = torch.where(_looped(edge_index, num_nodes), num_nodes - 1, node).to(edge_index.dtype)
-    pairs, slot = undirected
-    pairs_more = torch.cat([pairs, node.expand(2, -1)], dim=1)
-    return torch.cat([edge_index, loops.expand(2, -1)], dim=1), ops.Undirected(
-        pairs_more, torch.cat([slot, pairs.size(1) + node])
-    )
+def _competing(edge_index: Tensor, scores: Tensor, took_part: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The edges and scores to parse. One that takes no part becomes a self-loop below all others: who has no
+    other edge chooses itself, which joins nothing."""
+    if took_part is None:
+        return edge_index, scores
+    return torch.where(took_part, edge_index, edge_index[0]), torch.where(took_part, scores, -torch.inf)
 
 
 def _select_output(parsed: Parsed, dtype: torch.dtype) -> SelectOutput:
     cluster = parsed.cluster
     num_nodes = cluster.size(0)
     num_clusters = int(cluster.max()) + 1 if num_nodes > 0 else 0
-    mask = ops.mask(parsed.edge_index, parsed.scores, cluster, num_clusters).mask
+    mask = parsed.mask(num_clusters).mask
     node = torch.arange(num_nodes, device=cluster.device)
     return SelectOutput(node, num_nodes, cluster, num_clusters, ops.lift(mask.to(dtype), cluster))
 
