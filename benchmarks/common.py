@@ -411,14 +411,36 @@ def how(machine: dict[str, Any]) -> str:
     return threads if clock == WALL else f"{threads}, {clock}"
 
 
+def command() -> str:
+    """This benchmark and its arguments, whether it was begun or resumed."""
+    return shlex.join(
+        [Path(sys.argv[0]).name, *(argument for argument in sys.argv[1:] if argument != "--resume")]
+    )
+
+
 def save(path: Path, device: torch.device, **content: Any) -> dict[str, Any]:
     """Write a result with the machine and the command it came from; what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    content = {"machine": machine(device), "command": command, **content}
+    content = {"machine": machine(device), "command": command(), **content}
     path.write_text(json.dumps(content, indent=1) + "\n")
     print(f"saved {path}")
     return content
+
+
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    """The option of benchmarks that save after every step of theirs."""
+    text = "go on where the same command stopped, at the same commit; else begin anew"
+    parser.add_argument("--resume", action="store_true", help=text)
+
+
+def resumed(path: Path, resume: bool) -> list[dict[str, Any]]:
+    """The results that the same command saved at the same commit; none unless asked for, or where there are
+    none. A file never holds results of two commits under the name of one."""
+    if not resume or not path.exists():
+        return []
+    found = json.loads(path.read_text())
+    same = found["machine"]["commit"] == commit() and found["command"] == command()
+    return found["results"] if same else []
 
 
 def curves(results: Iterable[dict[str, Any]], what: str) -> dict[str, list[tuple[float, float]]]:

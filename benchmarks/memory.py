@@ -7,10 +7,12 @@ the allocator handed out above the inputs, at their peak, exactly: on CUDA its o
 running sum over its reports to torch's profiler. With --backward the features require a gradient; gradients
 of features and parameters count. Every point runs in its own process, with its memory limited by CUDA's
 allocator or, on the CPU, by the system; a method that runs out of memory or time is marked so and is not
-tried at larger sizes.
+tried at larger sizes. Results are saved method by method; --resume goes on after the last.
 """
 
 import argparse
+from collections.abc import Iterator
+from typing import Any
 
 import common
 import torch
@@ -51,14 +53,15 @@ def known_size(device: torch.device) -> int:
     return common.peak_bytes(op, device)
 
 
-def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
+def run(options: argparse.Namespace, device: torch.device, results: list[dict[str, Any]]) -> Iterator[None]:
+    """Add to the results, which may be those of an earlier start; yields after every method."""
     limits = common.limits(options)
     exact = common.isolated(known_size, device, **{**limits, "seconds": 60})
     assert exact == 6 << 20, f"the measuring of memory is off: {exact}"
     largest = 10_000 if options.quick else options.largest
     sizes = [10**power for power in range(3, 8) if 10**power <= largest]
-    results = []
-    measured = available()
+    done = {result["method"] for result in results}
+    measured = [method for method in available() if method.name not in done]
     with tqdm(total=len(measured) * len(sizes), desc="memory") as progress:
         for method in measured:
             failed = None
@@ -72,7 +75,7 @@ def run(options: argparse.Namespace, device: torch.device) -> list[dict]:
                     failed = peak if isinstance(peak, str) else None
                     results.append({"method": method.name, "num_nodes": num_nodes, "peak": peak})
                 progress.update()
-    return results
+            yield
 
 
 def main() -> None:
@@ -80,14 +83,19 @@ def main() -> None:
     parser.add_argument("--backward", action="store_true", help="forward and backward, gradients counted")
     parser.add_argument("--largest", type=int, default=1_000_000, help="most nodes")
     common.add_limits(parser)
+    common.add_resume(parser)
     options = parser.parse_args()
     device = common.prepare(options)
     step = "forward and backward" if options.backward else "forward"
     limits = common.stated_limits(options)
-    content = {"channels": CHANNELS, "step": step, "limits": limits, "results": run(options, device)}
-    print("\n" + report(content))
+    facts = {"channels": CHANNELS, "step": step, "limits": limits}
     path = options.output / f"memory_{'backward' if options.backward else 'forward'}_{device.type}.json"
-    common.save_plots(path, plots(common.save(path, device, **content)))
+    results = common.resumed(path, options.resume)
+    for _ in run(options, device, results):
+        common.save(path, device, **facts, results=results)
+    content = {**facts, "results": results}
+    print("\n" + report(content))
+    common.save_plots(path, plots({"machine": common.machine(device), **content}))
 
 
 if __name__ == "__main__":

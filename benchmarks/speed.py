@@ -15,7 +15,8 @@ edges each.
 Warm-up first, then repeated calls with the device synchronised; median and quartiles. Every point runs in
 processes of its own, in rounds: each round measures every method once, so that a passing load on the machine
 meets them alike. A method that runs out of memory or time is marked so and is not tried at larger sizes. Our
-layer's clusters are compared with the plain-PyTorch reference before anything is timed.
+layer's clusters are compared with the plain-PyTorch reference before anything is timed. Results are saved
+size by size; --resume goes on after the last.
 """
 
 import argparse
@@ -124,8 +125,9 @@ def measure_size(
             yield point | {"seconds": timing.median, "low": timing.low, "high": timing.high}
 
 
-def run(options: argparse.Namespace, device: torch.device) -> Iterator[list[dict[str, Any]]]:
-    """All results so far, after every size: who stops a run of an hour keeps what it has measured."""
+def run(options: argparse.Namespace, device: torch.device, results: list[dict[str, Any]]) -> Iterator[None]:
+    """Add to the results, which may be those of an earlier start; yields after every size: who
+    stops a run of an hour keeps what it has measured."""
     kinds = {kind: sizes for kind, (_, _, sizes) in (PAPER if options.paper else KINDS).items()}
     if not options.quick and not options.paper and common.hub_file():
         kinds[common.HUBS] = (HUB_NODES,)
@@ -142,7 +144,10 @@ def run(options: argparse.Namespace, device: torch.device) -> Iterator[list[dict
     ]
     if not points:
         sys.exit(f"--largest {options.largest}: none of these graphs is so small")
-    methods, results, failed = available(), [], set()
+    done = {(result["kind"], result["num_nodes"]) for result in results}
+    failed = {(result["kind"], result["method"]) for result in results if isinstance(result["seconds"], str)}
+    points = [point for point in points if point not in done]
+    methods = available()
     for kind, num_nodes in (progress := tqdm(points, desc="time")):
         progress.set_postfix_str(f"{kind}, {num_nodes:,} nodes")
         able = [
@@ -152,7 +157,7 @@ def run(options: argparse.Namespace, device: torch.device) -> Iterator[list[dict
             results.append(result)
             if isinstance(result["seconds"], str):
                 failed.add((kind, result["method"]))
-        yield results
+        yield
 
 
 def main() -> None:
@@ -162,14 +167,17 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=1_000_000, help="most nodes of a graph")
     parser.add_argument("--rounds", type=int, default=3, help="how often the methods take turns (quick: 1)")
     common.add_limits(parser)
+    common.add_resume(parser)
     options = parser.parse_args()
     device = common.prepare(options)
     step = "forward and backward" if options.backward else "forward"
     facts = {"channels": CHANNELS, "step": step, "limits": common.stated_limits(options)}
     stem = ("speed_paper" if options.paper else "speed") + ("_backward" if options.backward else "_forward")
     path = options.output / f"{stem}_{device.type}.json"
-    for results in run(options, device):
-        content = common.save(path, device, **facts, results=results)
+    results = common.resumed(path, options.resume)
+    for _ in run(options, device, results):
+        common.save(path, device, **facts, results=results)
+    content = {"machine": common.machine(device), **facts, "results": results}
     print("\n" + report(content))
     common.save_plots(path, plots(content))
 

@@ -11,6 +11,7 @@ anything is measured, the loss and all gradients of a step must be finite.
 """
 
 import argparse
+import functools
 import json
 import math
 import statistics
@@ -48,13 +49,19 @@ PROFILED = {configs.NAMES["edgepool"]: 10_000}
 SHARES = (0.25, 0.5, 1, 2)  # of the preset's batch size
 
 
+@functools.cache
+def loaded(dataset: str, root: Path) -> data.Graphs:
+    """A data set, which is the same for all models: read once, forked processes inherit it."""
+    return data.load(configs.load(dataset), root, Path("data"))
+
+
 def make_run(
     variant: str, dataset: str, batch_size: int | None, root: Path, device: torch.device
 ) -> tuple[Run, data.Batch]:
     """A model and a batch of the first graphs of its training set."""
     model, settings = VARIANTS[variant]
     config = configs.load(dataset, model=model, **settings)
-    graphs = data.load(config, root, Path("data"))
+    graphs = loaded(dataset, root)
     run = Run(config, graphs, 0, 0, Place(Path("results/training"), device, quiet=True))
     graph = run.split.train[: batch_size or config.batch_size]
     return run, graphs.take(graph).to(device, run.dtype)
@@ -143,7 +150,7 @@ def measure(dataset: str, options: argparse.Namespace, device: torch.device) -> 
         sys.exit(f"--models: expected names among {', '.join(configs.NAMES)}, got {', '.join(unknown)}")
     variants = [name for name, (model, _) in VARIANTS.items() if model in wanted]
     preset = configs.load(dataset)
-    graphs = data.load(preset, options.data_root, Path("data"))  # prepared once, not by every process
+    graphs = loaded(dataset, options.data_root)
     mean_nodes = graphs.x.size(0) / graphs.num_graphs
     results: list[dict[str, Any]] = []
     failed: set[str] = set()

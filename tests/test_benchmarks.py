@@ -533,7 +533,9 @@ def test_what_the_profiler_cannot_hold_is_not_called_out_of_memory(common, monke
     monkeypatch.setattr(common, "isolated", lambda measure, *arguments, **limits: 6 << 20)
     monkeypatch.setattr(memory, "available", lambda: [methods.named("EdgePooling")])
     options = {"quick": False, "largest": 100_000, "memory_limit": 1, "time_limit": 1.0, "device": kind}
-    results = memory.run(SimpleNamespace(**options, backward=False, threads=1), torch.device(kind))
+    results = []
+    for _ in memory.run(SimpleNamespace(**options, backward=False, threads=1), torch.device(kind), results):
+        pass
     assert [result["num_nodes"] for result in results] == sizes
 
 
@@ -587,6 +589,52 @@ def test_methods_take_turns_in_rounds(common, monkeypatch):
     assert figures["ASAPooling"] == 20.0
     assert figures["ParsePooling"] == pytest.approx(0.3)  # of 0.1, 0.3, 0.5, 0.3, 0.7, 0.3
     assert all(result["kind"] == "dense batch" for result in results)
+
+
+def test_what_was_stopped_is_resumed(common, monkeypatch, tmp_path):
+    import methods
+    import speed
+
+    measured = []
+
+    def isolated(measure, *arguments, **limits):
+        if measure is speed.validate:
+            return True
+        method, kind, num_nodes = arguments[:3]
+        measured.append((method.name, kind, num_nodes))
+        return common.OUT_OF_TIME if method.name == "EdgePooling" else [0.1]
+
+    monkeypatch.setattr(common, "isolated", isolated)
+    monkeypatch.setattr(common, "hub_file", lambda: None)
+    chosen = [methods.named(name) for name in ("ParsePooling", "EdgePooling")]
+    monkeypatch.setattr(speed, "available", lambda: chosen)
+    limits = {"memory_limit": 1, "time_limit": 1.0, "device": "cpu"}
+    options = SimpleNamespace(
+        quick=False, rounds=1, backward=False, paper=True, threads=1, largest=300, **limits
+    )
+    results, path = [], tmp_path / "speed_cpu.json"
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--paper"])
+    next(speed.run(options, CPU, results))
+    common.save(path, CPU, results=results)
+    assert common.resumed(path, resume=False) == []
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--paper", "--resume"])
+    results = common.resumed(path, resume=True)
+    assert len(results) == 2
+    for _ in speed.run(options, CPU, results):
+        pass
+    assert measured == [
+        ("ParsePooling", "paper's batch", 100),
+        ("EdgePooling", "paper's batch", 100),  # which ran out of time, and is not tried again
+        ("ParsePooling", "paper's batch", 300),
+    ]
+    assert common.save(path, CPU, results=results)["command"] == "speed.py --paper"
+
+    # Results of two commits, or of two commands, never stand in one file.
+    monkeypatch.setattr(common, "commit", lambda: "another")
+    assert common.resumed(path, resume=True) == []
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--resume"])
+    assert common.resumed(path, resume=True) == []
 
 
 def test_processor_time_is_not_disturbed_by_waiting(common, monkeypatch):
