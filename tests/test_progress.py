@@ -136,3 +136,21 @@ def test_other_edges_are_refused(edges, num_pairs, message):
         with pytest.raises(RuntimeError) as raised:
             form(torch.tensor(edges), 3, num_pairs)
         assert message in str(raised.value)
+
+
+def test_progress_of_results_that_did_not_fit(device):
+    """coarsen_padded gives ids of -1 then, and a count beyond its room: nothing goes on, nothing is read."""
+    edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]], device=device)
+    cluster, batch = (
+        torch.tensor([0, 0, 1, 2], device=device),
+        torch.zeros(4, dtype=torch.int64, device=device),
+    )
+    for capacity in [(2, 6), (4, 1), (0, 0)]:
+        coarse = gpn_ops.coarsen(edge_index, cluster, capacity=capacity)
+        found = progress(
+            edge_index, batch, 1, cluster, coarse.edge_index, coarse.representative, coarse.count
+        )
+        sizes = Sizes(*found.sizes.tolist())
+        assert sizes == Sizes(4, 6, 0, 0, 0, 0, 0, 0, 3, 4)
+        assert found.shrinks.tolist() == [1]
+        assert found.goes_on.tolist() == [0]

@@ -12,9 +12,16 @@ namespace gpn::cpu {
 // asked for in a row, and one pass finds them all. next: scratch, a word a node and one more.
 template <class F>
 void for_each_reverse(const Edges& edges, int64_t count, int64_t* next, const F& f) {
+  const auto fits = [&](int64_t id) { return uint64_t(id) < uint64_t(edges.num_nodes); };
   std::fill(next, next + edges.num_nodes + 1, count);
-  for (int64_t e = count - 1; e >= 0; --e) next[edges.row[e]] = e;
+  for (int64_t e = count - 1; e >= 0; --e) {
+    if (fits(edges.row[e])) next[edges.row[e]] = e;
+  }
   for (int64_t e = 0; e < count; ++e) {
+    if (!fits(edges.row[e]) || !fits(edges.col[e])) {
+      f(e, int64_t(-1));
+      continue;
+    }
     int64_t& at = next[edges.col[e]];
     while (at < count && edges.row[at] == edges.col[e] && edges.col[at] < edges.row[e]) ++at;
     const bool found = at < count && edges.row[at] == edges.col[e] && edges.col[at] == edges.row[e];

@@ -117,9 +117,7 @@ class ConnectClusters(Connect):
             edge_index, cluster, edge_attr, *options, capacity=capacity
         )
         fits = fit(count, capacity)
-        there = torch.where(fits, count, 0)  # Without room nothing is there to be counted.
-        found = ops.progress(all_edges, batch, num_graphs, cluster, edges, representative, there)
-        found = found._replace(sizes=torch.cat([found.sizes[:-2], count]))
+        found = ops.progress(all_edges, batch, num_graphs, cluster, edges, representative, count)
         # Of the clusters, the last is all the padding.
         first, num_edges = torch.where(fits, count[0] - 1, 0), torch.where(fits, count[1], 0)
         edges = padded_edges(edges, num_edges, first, room.nodes)
