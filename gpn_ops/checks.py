@@ -32,8 +32,12 @@ def check(condition: bool | torch.SymBool, message: Callable[[], str]) -> None:
 
 
 def check_tensor(name: str, tensor: Tensor | None) -> None:
-    if tensor is None:
-        raise RuntimeError(f"{name}: expected a tensor, got None")
+    if not isinstance(tensor, Tensor):
+        came = "None" if tensor is None else f"a value of type {type(tensor).__name__}"
+        raise RuntimeError(f"{name}: expected a tensor, got {came}")
+    if tensor.layout is not torch.strided:
+        layout = str(tensor.layout).removeprefix("torch.")
+        raise RuntimeError(f"{name}: expected a dense tensor, got one of layout {layout}")
 
 
 def check_floating(name: str, tensor: Tensor) -> None:
@@ -100,6 +104,7 @@ def check_cluster(cluster: Tensor, edge_index: Tensor | None = None) -> None:
 
 
 def check_edge_attr(edge_attr: Tensor, edge_index: Tensor, reduce: str) -> None:
+    check_tensor("edge_attr", edge_attr)
     if edge_attr.dtype in INTEGERS:
         if reduce != "max":
             raise RuntimeError(
@@ -112,7 +117,7 @@ def check_edge_attr(edge_attr: Tensor, edge_index: Tensor, reduce: str) -> None:
     check_device("edge_attr", edge_attr, "edge_index", edge_index)
 
 
-def check_batch(batch: Tensor, num_nodes: int | torch.SymInt, other_name: str, other: Tensor) -> None:
+def check_batch(batch: Tensor, num_nodes: int | torch.SymInt | None, other_name: str, other: Tensor) -> None:
     check_dtype("batch", batch, torch.int64)
     check_shape("batch", batch, ("num_nodes", num_nodes))
     check_device("batch", batch, other_name, other)
@@ -188,6 +193,20 @@ def check_x_and_cluster(x: Tensor, cluster: Tensor) -> None:
     check_cluster(cluster)
     check_shape("x", x, ("num_nodes", cluster.size(0)), ("...", None))
     check_device("cluster", cluster, "x", x)
+
+
+def check_rows(name: str, tensor: Tensor, x: Tensor, rows: int | torch.SymInt) -> None:
+    """Check for the dtype and device of ``x``, and for so many rows like its own."""
+
+    def wrong() -> str:
+        return f"{name}: expected {rows} rows like those of x, {list(x.shape)}, got {list(tensor.shape)}"
+
+    check_dtype(name, tensor, x.dtype)
+    if tensor.dim() != x.dim():
+        raise RuntimeError(wrong())
+    for d, size in enumerate((rows, *x.shape[1:])):
+        check(tensor.size(d) == size, wrong)
+    check_device(name, tensor, "x", x)
 
 
 def sum_dtype(tensor: Tensor) -> torch.dtype:

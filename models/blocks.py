@@ -6,7 +6,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GATConv, GINConv
 
 from gpn_ops.nn import Adjacency, Dropout, UndirectedGCNConv
-from gpn_ops.nn._children import keeps_nothing
+from gpn_ops.nn.children import keeps_nothing
 
 CONVOLUTIONS = ("gcn", "gat", "gin")
 

@@ -1,7 +1,7 @@
 """Planted bugs on the Python side: proof that the tests of gpn_ops and models catch what they are there for.
 
 For each bug (tests/planting.py) the test that must notice it is run on a copy of the sources, and has to
-fail. The file of a test follows from the file of the bug; the table names the test in it.
+fail. The file of a test follows from the file of the bug, unless the table names it.
 
     python tests/mutants.py                             # all
     python tests/mutants.py --quick                     # the subset of .ci/run
@@ -27,7 +27,7 @@ TEST_FILES = {
     "gpn_ops/checks.py": "tests/test_chunks.py",
     "gpn_ops/chunks.py": "tests/test_chunks.py",
     "gpn_ops/distributed.py": "tests/test_distributed.py",
-    "gpn_ops/nn/_children.py": "tests/test_nn_scorer.py",
+    "gpn_ops/nn/children.py": "tests/test_nn_scorer.py",
     "gpn_ops/nn/connect.py": "tests/test_nn_pooling.py",
     "gpn_ops/nn/hierarchy.py": "tests/test_nn_hierarchy.py",
     "gpn_ops/nn/pooling.py": "tests/test_nn_pooling.py",
@@ -65,7 +65,7 @@ class Mutant:
     @property
     def address(self) -> str:
         """Of the test, for pytest."""
-        return f"{TEST_FILES[self.file]}::{self.test}"
+        return self.test if "::" in self.test else f"{TEST_FILES[self.file]}::{self.test}"
 
 
 MUTANTS = [
@@ -130,10 +130,31 @@ MUTANTS = [
         "            tree.height += torch.ones_like(shrinks)\n",
         "test_graphs_that_stop_beside_graphs_that_go_on",
     ),
+    Mutant(
+        "gradients-of-masks-unchecked",
+        "gpn_ops/ops/mask.py",
+        '    check_floating("grad", grad)\n',
+        "",
+        "tests/test_errors.py::test_wrong_metadata[mask_backward: grad: int16]",
+    ),
+    Mutant(
+        "pairs-named-by-their-place-in-a-tile",
+        "gpn_ops/ops/edge_logits.py",
+        "    if waits.is_host(h.device):\n        check_pair_values",
+        "    if False:\n        check_pair_values",
+        "tests/test_errors.py::test_wrong_values[edge_logits: pairs: -7]",
+    ),
+    Mutant(
+        "directions-scored-apart-of-any-dtype",
+        "gpn_ops/nn/scorer.py",
+        "        edge_index = checked_edges(edge_index)\n",
+        "",
+        "tests/test_nn_errors.py::test_the_argument_is_named[EdgeScorer, directed: edge_index: int16]",
+    ),
     # ------------------------------------------------------------------------------------ layers as modules
     Mutant(
         "hooks-of-children-ignored",
-        "gpn_ops/nn/_children.py",
+        "gpn_ops/nn/children.py",
         "        not module._forward_hooks\n        and not",
         "        not",
         "test_hooks_of_children_fire",
@@ -141,7 +162,7 @@ MUTANTS = [
     ),
     Mutant(
         "subclassed-children-ignored",
-        "gpn_ops/nn/_children.py",
+        "gpn_ops/nn/children.py",
         "    elif type(module) is not Linear:\n",
         "    elif not isinstance(module, Linear):\n",
         "test_children_of_a_users_own_take_effect",
@@ -170,8 +191,8 @@ MUTANTS = [
     Mutant(
         "edges-between-graphs-coarsened",
         "gpn_ops/nn/connect.py",
-        "self.self_loops, batch)",
-        "self.self_loops)",
+        "edge_attr, self.reduce, self.self_loops, batch)",
+        "edge_attr, self.reduce, self.self_loops)",
         "test_an_edge_between_two_graphs_is_refused",
     ),
     Mutant(

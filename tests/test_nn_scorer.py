@@ -399,7 +399,7 @@ def test_derivatives_that_are_not_implemented_raise(device):
 
 def test_features_of_another_dtype_than_the_parameters_are_refused():
     h, edge_index = example("cpu")
-    with pytest.raises(RuntimeError, match=r"expected the dtype of the parameters, torch.float32, got"):
+    with pytest.raises(RuntimeError, match=r"expected the dtype of the parameters, float32, got"):
         EdgeScorer(6)(h, edge_index)
 
 

@@ -7,6 +7,7 @@ namespace gpn {
 
 inline void check_pair_dot(const Tensor& h, const Tensor& weight, const Tensor& pairs) {
   check_pairs(h, pairs);
+  check_floating("weight", weight);
   check_dtype("weight", weight, h.scalar_type());
   check_shape("weight", weight, {{"channels", h.size(1)}});
   check_device("weight", weight, "h", h);

@@ -24,11 +24,14 @@ Tensor progress(const Tensor& given_edge_index, const Tensor& given_batch, int64
     }
     check_dtype("coarse", *given_coarse, ScalarType::Long);
     check_shape("coarse", *given_coarse, {{"2", 2}, {"num_edges"}});
+    check_device("coarse", *given_coarse, "edge_index", given_edge_index);
     check_dtype("representative", *given_representative, ScalarType::Long);
     check_shape("representative", *given_representative, {{"num_clusters"}});
+    check_device("representative", *given_representative, "edge_index", given_edge_index);
     if (given_count) {
       check_dtype("count", *given_count, ScalarType::Long);
       check_shape("count", *given_count, {{"2", 2}});
+      check_device("count", *given_count, "edge_index", given_edge_index);
     }
   }
   const Device device(given_edge_index);

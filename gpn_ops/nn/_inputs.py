@@ -6,7 +6,17 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
-from gpn_ops.checks import check_batch, check_batch_values, check_device, check_metadata, check_shape
+from gpn_ops.checks import (
+    MOST_NODES_LOG2,
+    check_batch,
+    check_batch_values,
+    check_device,
+    check_floating,
+    check_metadata,
+    check_shape,
+    check_tensor,
+    dtype_name,
+)
 from gpn_ops.ops import waits
 
 
@@ -39,12 +49,26 @@ def checked_edges(edge_index: Tensor) -> Tensor:
     return edge_index
 
 
+def check_features(name: str, x: Tensor, channels: int | None = None) -> None:
+    """Checks for floating features, a row for every node: of so many channels, or of any shape.
+
+    Raises:
+        RuntimeError: if they are something else.
+    """
+    check_floating(name, x)
+    if channels is None:
+        check_shape(name, x, ("num_nodes", None), ("...", None))
+    else:
+        check_shape(name, x, ("num_nodes", None), ("in_channels", channels))
+
+
 def graph_of_node(batch: Tensor | None, x: Tensor) -> Tensor:
     """The graph of every node: the first one where ``batch`` does not tell.
 
     Raises:
         RuntimeError: if ``batch`` is not int64 with a number for every row of ``x``.
     """
+    check_features("x", x)
     if batch is None:
         return torch.zeros(x.size(0), dtype=torch.int64, device=x.device)
     check_batch(batch, x.size(0), "x", x)
@@ -60,6 +84,8 @@ def number_of_graphs(lowest: int, highest: int, batch_size: int | None) -> int:
     if lowest < 0:
         raise RuntimeError(f"batch: expected non-negative numbers of graphs, got {lowest}")
     if batch_size is None:
+        if highest >= 2**MOST_NODES_LOG2:
+            raise RuntimeError(f"batch: expected numbers below 2^{MOST_NODES_LOG2}, got {highest}")
         batch_size = highest + 1
     if highest >= batch_size:
         raise RuntimeError(f"batch: expected numbers below batch_size = {batch_size}, got {highest}")
@@ -103,6 +129,9 @@ def attributes_to_score(edge_attr: Tensor | None, edge_dim: int, edge_index: Ten
     """
     if edge_attr is None:
         raise RuntimeError(f"edge_attr: expected attributes, as edge_dim = {edge_dim}, got None")
+    check_tensor("edge_attr", edge_attr)
+    if edge_attr.is_complex():
+        raise RuntimeError(f"edge_attr: expected real numbers, got {dtype_name(edge_attr.dtype)}")
     if edge_attr.dim() == 1 and edge_dim == 1:
         edge_attr = edge_attr.unsqueeze(-1)
     check_shape("edge_attr", edge_attr, ("num_edges", edge_index.size(1)), ("edge_dim", edge_dim))

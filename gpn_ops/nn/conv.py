@@ -12,8 +12,8 @@ from gpn_ops.checks import check_count, check_device, check_floating, check_shap
 from gpn_ops.ops import waits
 from gpn_ops.ops.tiles import matmul_dtype, tiles, wide_dtype
 
-from ._children import is_untouched
-from ._inputs import checked_edges
+from ._inputs import check_features, checked_edges
+from .children import is_untouched
 
 # Smaller features are rather multiplied in one product.
 IN_PLACE_BYTES = 2**24
@@ -181,6 +181,8 @@ class UndirectedGCNConv(GCNConv):
                 them, or one, which then says all about weights, self-loops and normalisation.
             edge_weight (torch.Tensor, optional): A weight per edge, :math:`[m]`. (default: :obj:`None`)
         """
+        # Of a lazy layer, whose first input decides, the number of channels is not known yet.
+        check_features("x", x, self.in_channels if self.in_channels > 0 else None)
         if not isinstance(edge_index, Adjacency):
             edge_index = Adjacency(
                 edge_index,

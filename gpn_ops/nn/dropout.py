@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from gpn_ops import ops
+from gpn_ops.checks import check_floating
 from gpn_ops.ops.tiles import PLACES, draw_seed
 
 from ._inputs import check_probability
@@ -36,6 +37,7 @@ class Dropout(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         r"""Forward pass."""
+        check_floating("x", x)
         seed = draw_seed(x, self.p, self.training)
         if self.relu:
             return relu_dropout(x, self.p, seed)

@@ -4,11 +4,17 @@ import torch
 from torch import Tensor
 
 from gpn_ops import ops
-from gpn_ops.checks import check_reduction
+from gpn_ops.checks import check_reduction, check_x_and_cluster
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype
 
-from ._children import are_plain, keeps_nothing, parameters_of
-from ._inputs import check_hidden_channels, check_num_layers, check_probability, check_recompute
+from ._inputs import (
+    check_features,
+    check_hidden_channels,
+    check_num_layers,
+    check_probability,
+    check_recompute,
+)
+from .children import are_plain, keeps_nothing, parameters_of
 from .dropout import relu_dropout
 
 
@@ -103,6 +109,8 @@ class DeepSets(torch.nn.Module):
         Returns:
             torch.Tensor: The features of the clusters, :math:`[c, d]`.
         """
+        check_x_and_cluster(x, cluster)
+        check_features("x", x, self.in_channels)
         seeds = [draw_seed(x, self.dropout, self.training and self.num_layers > 1) for _ in range(2)]
         first = self._tiled(x.size(0), x, (*self.lins1, self.norm1))
         if first is None:

@@ -7,12 +7,20 @@ import torch_geometric
 from torch import Tensor
 
 from gpn_ops import ops
-from gpn_ops.checks import check_edge_attr, check_reduction, check_shape
+from gpn_ops.checks import check_device, check_edge_attr, check_reduction, check_shape
 
-from ._inputs import check_hidden_channels, check_num_layers, check_probability, checked_edges, graph_of_node
+from ._inputs import (
+    check_features,
+    check_hidden_channels,
+    check_num_layers,
+    check_probability,
+    checked_edges,
+    graph_of_node,
+)
 from .connect import ConnectClusters
 from .multiset import DeepSets, Reduce
 from .pad import Room
+from .scorer import check_scored_dtype
 from .select import SelectParse
 
 
@@ -205,10 +213,16 @@ class ParsePooling(torch.nn.Module):
                 :obj:`undirected`, and :obj:`num_graphs`, the padding's included. (default: :obj:`None`)
         """
         edge_index = checked_edges(edge_index)
+        check_features("x", x, self.in_channels)
+        check_device("x", x, "edge_index", edge_index)
         graph = graph_of_node(batch, x)
-        attn = x if attn is None else attn
-        check_shape("x", x, ("num_nodes", None), ("in_channels", self.in_channels))
-        check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
+        if attn is None:
+            attn = x
+        else:
+            check_features("attn", attn, self.in_channels)
+            check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
+            check_device("attn", attn, "x", x)
+        check_scored_dtype("x" if attn is x else "attn", attn, self.select.scorer)
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # Connecting knows whether it takes integers.
 

@@ -6,17 +6,21 @@ import torch
 from torch import Tensor
 
 from gpn_ops import ops
+from gpn_ops.checks import check_device, check_values
+from gpn_ops.ops import waits
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype, product_dtype, wide_dtype
 
-from ._children import are_plain, call_wide, keeps_nothing, parameters_of
 from ._inputs import (
     attributes_to_score,
     check_edge_dim,
+    check_features,
     check_hidden_channels,
     check_num_layers,
     check_probability,
     check_recompute,
+    checked_edges,
 )
+from .children import are_plain, call_wide, keeps_nothing, parameters_of
 from .dropout import relu_dropout
 
 
@@ -119,6 +123,11 @@ class EdgeScorer(torch.nn.Module):
         Returns:
             torch.Tensor: A score per edge, :math:`[m]`.
         """
+        check_features("h", h, self.in_channels)
+        edge_index = checked_edges(edge_index)
+        check_device("h", h, "edge_index", edge_index)
+        if undirected is None and directed and waits.is_host(h.device) and not torch.compiler.is_compiling():
+            check_values(edge_index, None, h.size(0))  # else operators speak of their own argument
         if directed and self.edge_dim is None:
             return self._logits(h, edge_index.to(torch.int64)).sigmoid()
         pairs, slot = ops.undirected(edge_index, h.size(0)) if undirected is None else undirected
@@ -137,7 +146,7 @@ class EdgeScorer(torch.nn.Module):
         hidden = list(zip(list(self.lins)[:-1], self.norms, strict=True))
         if are_plain(self.lins) and are_plain(self.norms):
             weight, bias = parameters_of([self.lins[-1]])
-            product = matmul_dtype(h, weight)
+            product = matmul_dtype(h, weight, "h")
             if not self.norms:
                 dtype = wide_dtype(h.dtype)
                 logits = ops.pair_dot(h.to(dtype), weight.view(-1).to(dtype), pairs) + bias.to(dtype)
@@ -171,3 +180,9 @@ class EdgeScorer(torch.nn.Module):
             f"{self.__class__.__name__}({self.in_channels}, num_layers={self.num_layers}, "
             f"dropout={self.dropout}{edge_dim})"
         )
+
+
+def check_scored_dtype(name: str, h: Tensor, scorer: torch.nn.Module) -> None:
+    """Checks the features that a scorer will be given, where they have the name that the caller wrote."""
+    if type(scorer) is EdgeScorer and are_plain(scorer.lins):
+        matmul_dtype(h, parameters_of(scorer.lins)[0], name)

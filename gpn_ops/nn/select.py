@@ -7,11 +7,12 @@ from torch import Tensor
 from torch_geometric.nn.pool.select import Select, SelectOutput
 
 from gpn_ops import ops
+from gpn_ops.checks import check_batch, check_device
 from gpn_ops.ops import waits
 
-from ._inputs import attributes_to_score, check_edges_inside_graphs, checked_edges
+from ._inputs import attributes_to_score, check_edges_inside_graphs, check_features, checked_edges
 from .pad import Room
-from .scorer import EdgeScorer
+from .scorer import EdgeScorer, check_scored_dtype
 
 
 class Parsed(NamedTuple):
@@ -123,7 +124,12 @@ class SelectParse(Select):
             each node's cluster (equation 4), through which the scorer gets its gradient. With :obj:`record`,
             the clusters, and the edges that took part, with their scores.
         """
+        check_features("x", x, self.in_channels)
         edge_index = checked_edges(edge_index)
+        check_device("x", x, "edge_index", edge_index)
+        check_scored_dtype("x", x, self.scorer)
+        if batch is not None:
+            check_batch(batch, x.size(0), "x", x)
         num_given = edge_index.size(1)
         scored_attr = None
         if self.edge_dim is not None:

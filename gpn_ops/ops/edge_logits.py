@@ -12,11 +12,12 @@ from ..checks import (
     check_device,
     check_dtype,
     check_floating,
+    check_pair_values,
     check_pairs,
     check_shape,
     sum_dtype,
 )
-from . import derivatives, tiles
+from . import derivatives, tiles, waits
 from .dropout import check_seed
 from .pair_product import pair_product, pair_product_backward_
 from .tiles import Hidden, TileDropout, autocast_off, cut, like_parameters, product_flops, wide_dtype
@@ -100,6 +101,12 @@ def check_edge_logits_backward(grad: Tensor, h: Tensor, pairs: Tensor, *argument
     check_device("grad", grad, "h", h)
 
 
+def _check_pairs_exist(pairs: Tensor, h: Tensor) -> None:
+    """Where it costs no wait: the operators on tiles would name a place in their tile."""
+    if waits.is_host(h.device):
+        check_pair_values(pairs, h.size(0))
+
+
 class _Scorer:
     """The parameters of a scorer, ready to be applied to tiles."""
 
@@ -134,6 +141,7 @@ def plain_edge_logits(
 ) -> Tensor:
     """As :func:`edge_logits`, in tiles of so many rows; without a gradient."""
     check_edge_logits(h, pairs, parameters, dropout, seed, tile_rows)
+    _check_pairs_exist(pairs, h)
     scorer = _Scorer(h, parameters, product, dropout, seed)
     out = h.new_empty(pairs.size(1), dtype=scorer.wide)
     with autocast_off(h.device):
@@ -169,6 +177,7 @@ def plain_edge_logits_backward(
 ) -> list[Tensor]:
     """The gradients of h and of the parameters."""
     check_edge_logits_backward(grad, h, pairs, parameters, dropout, seed, tile_rows)
+    _check_pairs_exist(pairs, h)
     scorer = _Scorer(h, parameters, product, dropout, seed)
     grad_h = torch.zeros_like(h, dtype=scorer.wide)
     grads = scorer.hidden.start_backward()

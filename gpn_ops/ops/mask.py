@@ -9,7 +9,10 @@ from ..checks import (
     check_cluster,
     check_cluster_values,
     check_count,
+    check_device,
+    check_floating,
     check_metadata,
+    check_shape,
     check_tensor,
     check_values,
 )
@@ -69,6 +72,14 @@ def check_mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters
     check_count("num_clusters", num_clusters)
 
 
+def check_mask_backward(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> None:
+    check_metadata(edge_index, None, None)
+    check_cluster(cluster, edge_index)
+    check_floating("grad", grad)
+    check_shape("grad", grad, ("num_clusters", None))
+    check_device("grad", grad, "edge_index", edge_index)
+
+
 @plain_form("mask")
 def plain_mask(
     edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int
@@ -88,6 +99,9 @@ def plain_mask(
 @plain_form("mask_backward")
 def plain_mask_backward(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> Tensor:
     """The gradient of the scores: that of its cluster for an inner edge, else 0."""
+    check_mask_backward(grad, edge_index, cluster)
+    check_cluster_values(cluster, 0, "num_clusters", grad.size(0))
+    check_values(edge_index, None, cluster.size(0))
     row, col = (cluster.index_select(0, end.long()) for end in edge_index)
     return torch.where(row == col, grad.index_select(0, row), 0)
 
@@ -100,6 +114,7 @@ def _(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int) ->
 
 @torch.library.register_fake("gpn::mask_backward")
 def _(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> Tensor:
+    check_mask_backward(grad, edge_index, cluster)
     return grad.new_empty(edge_index.size(1))
 
 

@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ..checks import check_device, check_dtype, check_pair_values, check_pairs, check_shape, sum_dtype
+from ..checks import (
+    check_device,
+    check_dtype,
+    check_floating,
+    check_pair_values,
+    check_pairs,
+    check_shape,
+    sum_dtype,
+)
 from . import derivatives
 from .pair_product import differentiable_backward, pair_product
 from .plain import plain_form
@@ -39,14 +47,23 @@ def pair_dot(h: Tensor, weight: Tensor, pairs: Tensor) -> Tensor:
         >>> gpn_ops.pair_dot(h, torch.tensor([1.0, 10.0]), torch.tensor([[0], [1]]))
         tensor([83.])
     """
+    check_floating("weight", weight)
     return torch.ops.gpn.pair_dot(h, weight.to(h.dtype), pairs)
 
 
 def check_pair_dot(h: Tensor, weight: Tensor, pairs: Tensor) -> None:
     check_pairs(h, pairs)
+    check_floating("weight", weight)
     check_dtype("weight", weight, h.dtype)
     check_shape("weight", weight, ("channels", h.size(1)))
     check_device("weight", weight, "h", h)
+
+
+def check_pair_dot_backward(grad: Tensor, h: Tensor, weight: Tensor, pairs: Tensor) -> None:
+    check_pair_dot(h, weight, pairs)
+    check_dtype("grad", grad, h.dtype)
+    check_shape("grad", grad, ("num_pairs", pairs.size(1)))
+    check_device("grad", grad, "h", h)
 
 
 @plain_form("pair_dot")
@@ -62,6 +79,7 @@ def plain_pair_dot(h: Tensor, weight: Tensor, pairs: Tensor) -> Tensor:
 @plain_form("pair_dot_backward")
 def plain_pair_dot_backward(grad: Tensor, h: Tensor, weight: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of ``h`` and ``weight``."""
+    check_pair_dot_backward(grad, h, weight, pairs)
     h, weight = h.detach().requires_grad_(), weight.detach().requires_grad_()
     with torch.enable_grad():
         out = plain_pair_dot(h, weight, pairs)
@@ -76,7 +94,7 @@ def _(h: Tensor, weight: Tensor, pairs: Tensor) -> Tensor:
 
 @torch.library.register_fake("gpn::pair_dot_backward")
 def _(grad: Tensor, h: Tensor, weight: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    check_pair_dot(h, weight, pairs)
+    check_pair_dot_backward(grad, h, weight, pairs)
     return h.new_empty(h.shape), weight.new_empty(weight.shape)
 
 

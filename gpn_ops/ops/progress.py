@@ -9,6 +9,7 @@ from ..checks import (
     check_batch,
     check_cluster,
     check_count,
+    check_device,
     check_dtype,
     check_edge_attr,
     check_metadata,
@@ -131,7 +132,7 @@ def check_progress(
     count: Tensor | None,
 ) -> None:
     check_metadata(edge_index, None, None)
-    check_batch(batch, batch.size(0), "edge_index", edge_index)
+    check_batch(batch, None, "edge_index", edge_index)
     check_count("num_graphs", num_graphs)
     if cluster is None:
         return
@@ -141,11 +142,14 @@ def check_progress(
         raise RuntimeError("coarse, representative: expected tensors where there is a cluster")
     check_dtype("coarse", coarse, torch.int64)
     check_shape("coarse", coarse, ("2", 2), ("num_edges", None))
+    check_device("coarse", coarse, "edge_index", edge_index)
     check_dtype("representative", representative, torch.int64)
     check_shape("representative", representative, ("num_clusters", None))
+    check_device("representative", representative, "edge_index", edge_index)
     if count is not None:
         check_dtype("count", count, torch.int64)
         check_shape("count", count, ("2", 2))
+        check_device("count", count, "edge_index", edge_index)
 
 
 @plain_form("progress")

@@ -14,6 +14,8 @@ from ..checks import (
     check_device,
     check_dtype,
     check_reduction,
+    check_rows,
+    check_shape,
     check_x_and_cluster,
     sum_dtype,
 )
@@ -124,6 +126,13 @@ def check_accumulate(out: Tensor, x: Tensor, cluster: Tensor) -> None:
     check_contiguous("out", out)
 
 
+def check_reduce_max_backward(grad: Tensor, x: Tensor, maximum: Tensor, cluster: Tensor) -> None:
+    check_x_and_cluster(x, cluster)
+    check_shape("maximum", maximum, ("num_clusters", None), ("...", None))
+    check_rows("maximum", maximum, x, maximum.size(0))
+    check_rows("grad", grad, x, maximum.size(0))
+
+
 @plain_form("reduce")
 def plain_reduce(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -> Tensor:
     """As :func:`reduce`; gradients come from autograd."""
@@ -157,6 +166,7 @@ def _maximum(x: Tensor, cluster: Tensor, num_clusters: int) -> Tensor:
 @plain_form("reduce_max_backward")
 def plain_reduce_max_backward(grad: Tensor, x: Tensor, maximum: Tensor, cluster: Tensor) -> Tensor:
     """The gradient of ``x`` under a maximum."""
+    check_reduce_max_backward(grad, x, maximum, cluster)
     x = x.detach().requires_grad_()
     with torch.enable_grad():
         again = plain_reduce(x, cluster, maximum.size(0), "max")
@@ -192,6 +202,7 @@ def _(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -> Ten
 
 @torch.library.register_fake("gpn::reduce_max_backward")
 def _(grad: Tensor, x: Tensor, maximum: Tensor, cluster: Tensor) -> Tensor:
+    check_reduce_max_backward(grad, x, maximum, cluster)
     return x.new_empty(x.shape)
 
 

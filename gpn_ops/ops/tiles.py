@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..checks import dtype_name
 from .dropout import dropout_, scale_of_kept
 
 # What one buffer of a tile takes on the CPU: large enough that a matrix product is worth its call, small
@@ -62,14 +63,17 @@ def autocast_off(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
 
 
-def matmul_dtype(x: Tensor, weight: Tensor) -> torch.dtype:
+def matmul_dtype(x: Tensor, weight: Tensor, name: str = "x") -> torch.dtype:
     """The same of an operator that stands in for modules.
 
     Raises:
         RuntimeError: if autocast is off and features and parameters differ in dtype.
     """
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-        raise RuntimeError(f"x: expected the dtype of the parameters, {weight.dtype}, got {x.dtype}")
+        raise RuntimeError(
+            f"{name}: expected the dtype of the parameters, {dtype_name(weight.dtype)}, "
+            f"got {dtype_name(x.dtype)}"
+        )
     return product_dtype(x)
 
 
