@@ -86,6 +86,8 @@ class Graphs:
     edge_sizes: list[int] = field(default_factory=list)
     splits: list[Split] = field(default_factory=list)
     """The splits that come with the data, if any."""
+    smiles: list[str] = field(default_factory=list)
+    """Of every molecule, where they come with it; atoms are numbered alike."""
 
     @property
     def num_graphs(self) -> int:
@@ -220,6 +222,7 @@ def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -
         x_sizes=x_sizes,
         edge_sizes=edge_sizes,
         splits=splits,
+        smiles=[graph.smiles for graph in graphs] if name in MOLECULES else [],
     )
 
 
