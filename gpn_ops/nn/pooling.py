@@ -7,7 +7,7 @@ import torch_geometric
 from torch import Tensor
 
 from gpn_ops import ops
-from gpn_ops.checks import check_device, check_edge_attr, check_reduction, check_shape
+from gpn_ops.checks import check_device, check_edge_attr, check_floating, check_reduction, check_shape
 
 from ._inputs import (
     check_features,
@@ -219,7 +219,7 @@ class ParsePooling(torch.nn.Module):
         if attn is None:
             attn = x
         else:
-            check_features("attn", attn, self.in_channels)
+            check_floating("attn", attn)
             check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
             check_device("attn", attn, "x", x)
         check_scored_dtype("x" if attn is x else "attn", attn, self.select.scorer)
