@@ -519,6 +519,13 @@ def times(ratio: float) -> str:
     return f"{ratio:#.3g}" if ratio < 99.5 else f"{ratio:,.0f}"
 
 
+def cell(ratio: float | str) -> str:
+    """Our figure divided by a peer's, in a table; bold where the peer needs less."""
+    if isinstance(ratio, str):
+        return ratio
+    return f"**{times(ratio)}**" if ratio > 1 else times(ratio)
+
+
 def beside(results: Iterable[dict[str, Any]], what: str, size: int) -> dict[str, float | str]:
     """Our figure divided by each peer's at this size; a text where the peer came to no end."""
     ours, peers = at_size(results, what, size)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-from pages import memory, speed
+from pages import memory, speed, training
 from pages.sections import Saved, machine_line, saved
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,13 +50,6 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def cell(ratio: float | str) -> str:
-    """A ratio to ours; bold where the peer needs less."""
-    if isinstance(ratio, str):
-        return ratio
-    return f"**{common.times(ratio)}**" if ratio > 1 else common.times(ratio)
-
-
 def better(columns: dict[str, dict[str, float | str]]) -> str:
     """The peers that need less than ours in some column, and how many times less at best."""
     best: dict[str, float] = {}
@@ -82,7 +75,7 @@ def peers(module: Any, measured: list[Saved]) -> list[str]:
         f"by a factor of up to: {better(columns)}.",
         common.table(
             ["", *columns],
-            [[name, *(cell(cells.get(name, "-")) for cells in columns.values())] for name in names],
+            [[name, *(common.cell(cells.get(name, "-")) for cells in columns.values())] for name in names],
         ),
     ]
 
@@ -105,6 +98,7 @@ def readme() -> str:
         *peers(memory, measured),
         *peers(speed, measured),
         WHY,
+        *training.summary([each.content for each in measured if each.section.module is training]),
     ]
     before, rest = README.read_text().split(START)
     _, after = rest.split(END)

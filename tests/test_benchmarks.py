@@ -519,7 +519,7 @@ def test_tables_name_who_is_faster_and_who_slower(common):
 
     import report
 
-    assert [report.cell(ratio) for ratio in beside.values()] == ["**4.00**", "0.100", common.OUT_OF_MEMORY]
+    assert [common.cell(ratio) for ratio in beside.values()] == ["**4.00**", "0.100", common.OUT_OF_MEMORY]
     columns = {"a": beside, "b": {"TopKPooling": 12.0, "EdgePooling": 1.5, "DiffPool": 0.9}}
     assert report.better(columns) == "TopKPooling 12.0, EdgePooling 1.50"
     assert report.better({"a": {"EdgePooling": 0.1}}) == "none"
