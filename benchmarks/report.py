@@ -9,7 +9,6 @@ words. `--check` writes nothing and fails if a page is not what the results say.
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 import common
 from pages import memory, speed, training
@@ -60,22 +59,34 @@ def better(columns: dict[str, dict[str, float | str]]) -> str:
     return ", ".join(f"{name} {common.times(most)}" for name, most in ranked) or "none"
 
 
-def peers(module: Any, measured: list[Saved]) -> list[str]:
+# What README.md shows of the layer beside others: of all columns the four that tell most of who does better.
+SHOWN = {
+    "memory, n = 100,000": "forward and backward, n = 100,000",
+    "time, one graph, n = 100,000": "forward, large graph, n = 100,000",
+    "time, sparse batch, n = 1,000": "forward, sparse batch, n = 1,000",
+    "time, dense batch, n = 1,000": "forward, dense batch, n = 1,000",
+}
+
+
+def peers(measured: list[Saved]) -> list[str]:
     """Every other layer beside ours: those that do better in words, all of them in a table."""
     columns: dict[str, dict[str, float | str]] = {}
-    ways: dict[str, None] = {}
-    for each in measured:
-        if each.section.module is module:
-            columns |= module.beside(each.content)
-            ways[common.how(each.content["machine"])] = None
-    names = dict.fromkeys(name for cells in columns.values() for name in cells)
+    words = []
+    for module in (memory, speed):
+        found = [each for each in measured if each.section.module is module]
+        ways = dict.fromkeys(common.how(each.content["machine"]) for each in found)
+        beside = {name: cells for each in found for name, cells in module.beside(each.content).items()}
+        columns |= beside
+        words.append(f"{module.MEASURE.lower()} ({' or '.join(ways)}): {better(beside)}")
+    shown = {title: columns[column] for title, column in SHOWN.items() if column in columns}
+    names = dict.fromkeys(name for cells in shown.values() for name in cells)
     return [
-        f"{module.MEASURE} of `ParsePooling` divided by that of other layers on the same input, "
-        f"{module.CHANNELS} channels, {' or '.join(ways)}. **Bold: the other layer needs less**, "
-        f"by a factor of up to: {better(columns)}.",
+        "Peak memory (forward and backward) and time (forward) of `ParsePooling`, divided by those of other "
+        f"layers on the same input, {memory.CHANNELS} channels. **Bold: the other layer needs less.** Over "
+        f"all sizes measured, these need less by a factor of up to: {'; '.join(words)}.",
         common.table(
-            ["", *columns],
-            [[name, *(common.cell(cells.get(name, "-")) for cells in columns.values())] for name in names],
+            ["", *shown],
+            [[name, *(common.cell(cells.get(name, "-")) for cells in shown.values())] for name in names],
         ),
     ]
 
@@ -94,9 +105,8 @@ def readme() -> str:
     text = [
         f"{machine['processor']}, {common.how(machine)}, CPU{more}. All figures and the commands that "
         "made them: [docs/benchmarks.md](docs/benchmarks.md).",
-        common.table(["what", "ratio"], rows),
-        *peers(memory, measured),
-        *peers(speed, measured),
+        common.table(["time", "ratio"], rows),
+        *peers(measured),
         WHY,
         *training.summary([each.content for each in measured if each.section.module is training]),
     ]

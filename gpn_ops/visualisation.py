@@ -60,7 +60,8 @@ def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Ten
         cluster = assignments[level].cpu() if level < len(assignments) else torch.arange(size.numel())
         colours = _node_colours(edge_index, cluster)
         _draw_graph(axes, edge_index, cluster, colours, position, 30 * size.sqrt() * (1 + level))
-        axes.set_title(f"level {level}: {size.numel()} nodes, {edge_index.size(1)} edges", fontsize=9)
+        counts = f"{_count(size.numel(), 'node')}, {_count(edge_index.size(1), 'edge')}"
+        axes.set_title(f"level {level}: {counts}", fontsize=9)
 
         if level < len(assignments):
             coarse = coarsen(edge_index, cluster)
@@ -70,6 +71,10 @@ def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Ten
             weighted.index_add_(0, cluster, position * size[:, None])
             edge_index, position, size = coarse.edge_index, weighted / new_size[:, None], new_size
     return figure
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def draw_tree(tree: "ParseTree", graph: int = 0, position: Tensor | None = None, title: str = "") -> "Figure":

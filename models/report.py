@@ -2,6 +2,7 @@
 
     python -m models.report results
     python -m models.report results --markdown results/report.md --runs
+    python -m models.report models/results --markdown docs/results.md --readme README.md
 
 Reads every runs.jsonl below the folder, as models.train writes them. Runs of different settings never share a
 cell: the main tables have those of the presets, further tables those with changed settings.
@@ -374,10 +375,8 @@ def commands(everything: list[Group]) -> str:
     return "\n".join(f"- {line}, runs: {count}" for line, count in lines.items())
 
 
-def report(records: list[Record], with_runs: bool = False) -> str:
-    """All tables, as Markdown."""
-    paper = yaml.safe_load(PAPER.read_text())
-    everything = groups(records)
+def sort_out(everything: list[Group]) -> tuple[list[Group], list[Group], dict[str, list[Group]]]:
+    """The groups of the presets, the ablations, and the others by their title."""
     plain: list[Group] = []
     ablation: list[Group] = []
     other: dict[str, list[Group]] = {title: [] for title in OTHER}
@@ -387,7 +386,36 @@ def report(records: list[Record], with_runs: bool = False) -> str:
             other[kind(group)].append(group)
         else:
             (ablation if changed else plain).append(group)
+    return plain, ablation, other
 
+
+def headline(records: list[Record]) -> str:
+    """What README.md shows: GPN by the presets of the paper, beside its figures."""
+    paper = yaml.safe_load(PAPER.read_text())["methods"]
+    rows = []
+    for group in sort_out(groups(records))[0]:
+        figure = _figure(paper["gpn"].get(group.dataset))
+        if group.model == "gpn" and figure:
+            result = summary(group)
+            rows.append([group.name, result.cell(), figure, _reached(group, result, paper)[1]])
+    return table(["data set", "here", "paper", "reached"], rows)
+
+
+START, END = "<!-- accuracy: python -m models.report -->", "<!-- end of accuracy -->"
+
+
+def readme(text: str, records: list[Record]) -> str:
+    """README.md with its table of accuracies made anew."""
+    before, rest = text.split(START)
+    _, after = rest.split(END)
+    return f"{before}{START}\n{headline(records)}\n{END}{after}"
+
+
+def report(records: list[Record], with_runs: bool = False) -> str:
+    """All tables, as Markdown."""
+    paper = yaml.safe_load(PAPER.read_text())
+    everything = groups(records)
+    plain, ablation, other = sort_out(everything)
     sections = []
     for task, title in TITLES.items():
         members = [group for group in plain if group.task == task]
@@ -423,6 +451,13 @@ def parser() -> argparse.ArgumentParser:
     )
     manual.add_argument("folder", type=Path, help="the folder that models.train wrote to (its --output)")
     manual.add_argument("--markdown", type=Path, default=None, metavar="FILE", help="also write to this file")
+    manual.add_argument(
+        "--readme",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="write accuracies between the marks of this file",
+    )
     manual.add_argument("--runs", action="store_true", help="list every run, too")
     return manual
 
@@ -447,6 +482,12 @@ def _write(options: argparse.Namespace) -> int:
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
         with files.named(options.markdown):
             options.markdown.write_text(text)
+    if options.readme is not None:
+        with files.named(options.readme):
+            old = options.readme.read_text()
+            if old.count(START) != 1 or old.count(END) != 1:
+                raise ValueError(f"{options.readme}: expected the marks {START} and {END}, each once")
+            options.readme.write_text(readme(old, records))
     return 0
 
 

@@ -564,6 +564,21 @@ def test_the_layers_report_names_who_is_faster(common):
     assert layer.report(content).count(words) == 2
 
 
+def test_a_convolution_before_the_pool_costs_little(common):
+    """At 100,000 nodes, forward, beside TopKPooling alone; forward and backward, beside TopKPooling with the
+    same convolution."""
+    import memory
+    import methods
+
+    def peak(name, backward):
+        limits = {"memory_bytes": 12 << 30, "seconds": 300}
+        return common.isolated(memory.measure, methods.named(name), 100_000, CPU, backward, 1, **limits)
+
+    ours = "UndirectedGCN + ParsePooling"
+    assert peak(ours, False) <= 1.75 * peak("TopKPooling", False)
+    assert peak(ours, True) <= 1.2 * peak("UndirectedGCN + TopKPooling", True)
+
+
 def test_methods_take_turns_in_rounds(common, monkeypatch):
     import methods
     import speed

@@ -49,7 +49,7 @@ def highlights(content: dict[str, Any]) -> list[list[str]]:
         shown = content["results"][0]
         graph = f"a real graph with hubs ({common.how(content['machine'])})"
     median = {name: run["median"] for name, run in shown["seconds"].items()}
-    title = f"`coarsen`, {graph}: times faster than PyG's `coalesce` alone"
+    title = f"`coarsen`, {graph}: PyG's `coalesce` alone / ours"
     return [[title, f"{median['coalesce'] / median['coarsen']:.1f}"]]
 
 

@@ -335,7 +335,27 @@ def test_figures_of_the_paper_are_those_of_known_sets_and_methods():
 def test_the_page_of_results_is_what_the_committed_runs_give():
     results = report.PAPER.with_name("results")
     page = report.PAPER.parents[1] / "docs" / "results.md"
-    assert page.read_text() == report.report(report.read(results))
+    records = report.read(results)
+    assert page.read_text() == report.report(records)
+    readme = (report.PAPER.parents[1] / "README.md").read_text()
+    command = "python -m models.report models/results --readme README.md"
+    assert readme == report.readme(readme, records), command
+
+
+def test_readme_gets_its_table_between_its_marks(tmp_path, capsys):
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{report.START}\nold\n{report.END}\nafter\n")
+    results = str(report.PAPER.with_name("results"))
+    assert report.main([results, "--readme", str(page)]) == 0
+    text = page.read_text()
+    assert text.startswith(f"before\n{report.START}\n| data set | here | paper | reached |\n")
+    assert text.endswith(f"|\n{report.END}\nafter\n")
+    assert "| PROTEINS |" in text
+    assert "GIN" not in text
+    page.write_text("no marks")
+    assert report.main([results, "--readme", str(page)]) == 1
+    assert "expected the marks" in capsys.readouterr().err
+    assert page.read_text() == "no marks"
 
 
 @pytest.mark.parametrize(
