@@ -633,6 +633,13 @@ MUTANTS = [
         "test_report_summary_and_plot",
     ),
     Mutant(
+        "out-of-time-called-out-of-memory",
+        "benchmarks/common.py",
+        "return OUT_OF_TIME if process.exitcode == -signal.SIGXCPU else OUT_OF_MEMORY",
+        "return OUT_OF_MEMORY",
+        "test_a_limit_of_processor_time_does_not_count_waiting",
+    ),
+    Mutant(
         "results-of-two-commits-in-one-file",
         "benchmarks/common.py",
         'same = found["machine"]["commit"] == commit() and found["command"] == command()',

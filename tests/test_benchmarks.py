@@ -107,6 +107,24 @@ def test_isolated_stops_what_takes_too_much(common):
     assert common.isolated(torch.zeros, big, memory_bytes=2 << 30, seconds=60) == common.OUT_OF_MEMORY
 
 
+def burn(seconds):
+    start = time.process_time()
+    while time.process_time() < start + seconds:
+        pass
+    return seconds
+
+
+def test_a_limit_of_processor_time_does_not_count_waiting(common, monkeypatch):
+    monkeypatch.setattr(common, "clock", common.PROCESSOR)
+    limits = {"memory_bytes": 8 << 30, "seconds": 1}
+    assert common.isolated(time.sleep, 2, **limits) is None
+    assert common.isolated(burn, 0.1, **limits) == 0.1
+    assert common.isolated(burn, 60, **limits) == common.OUT_OF_TIME
+    monkeypatch.setattr(common, "PATIENCE", 2)
+    assert common.isolated(time.sleep, 60, **limits) == common.OUT_OF_TIME
+    assert common.isolated(os._exit, 1, **limits) == common.OUT_OF_MEMORY
+
+
 class PatchedCuda:
     """Gives torch.cuda answers in whatever process it is unpickled in: the spawned one, before it works."""
 
@@ -680,6 +698,8 @@ def test_pages_say_how_figures_were_measured(common, tmp_path, monkeypatch):
     line = report.machine_line(content)
     assert ", 1 thread, processor time, torch " in line
     assert line.endswith(" A point had 12 GiB and 60 seconds.")
+    content["limits"]["clock"] = common.PROCESSOR
+    assert report.machine_line(content).endswith(" 60 seconds of processor time.")
 
 
 def test_no_benchmark_shadows_the_standard_library():
