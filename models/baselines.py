@@ -10,9 +10,11 @@ from torch_geometric.nn import (
     DenseGCNConv,
     EdgePooling,
     GCNConv,
+    GINConv,
     GraphMultisetTransformer,
     MeanAggregation,
     SAGPooling,
+    SumAggregation,
     TopKPooling,
     dense_diff_pool,
     dense_mincut_pool,
@@ -25,11 +27,13 @@ from gpn_ops.nn import Dropout
 
 from .blocks import MLP
 from .gpn import Prediction
+from .molecules import MoleculeEncoder
 
 SPARSE = ("topk", "sag", "asap", "edgepool")
 DENSE = ("mincut", "diffpool")
-FLAT = ("gcn", "gmt")
+FLAT = ("gcn", "gin", "gmt")
 BASELINES: tuple[str, ...] = (*SPARSE, *DENSE, *FLAT)
+MOLECULE_BASELINES = ("gcn", "gin")
 
 
 class GraphBaseline(nn.Module):
@@ -37,7 +41,8 @@ class GraphBaseline(nn.Module):
 
     Every level convolves, pools, and reads the pooled graph out; what the levels read adds up to the vector
     of the graph. The methods that keep or contract nodes read mean and maximum, the dense ones the mean.
-    ``gcn`` and ``gmt`` convolve ``num_levels`` times and pool once, all nodes into the vector of the graph.
+    ``gcn``, ``gin`` and ``gmt`` convolve ``num_levels`` times and pool once, all nodes into the vector of the
+    graph.
 
     Args:
         in_channels: Size of each node's features.
@@ -234,13 +239,18 @@ class DenseLevels(nn.Module):
 
 
 class FlatLevels(nn.Module):
-    """Convolutions, then a mean (``gcn``) or a multiset transformer (``gmt``)."""
+    """Convolutions, then a mean (``gcn``), a sum (``gin``) or a multiset transformer (``gmt``)."""
 
     def __init__(self, channels: int, pool: str, num_layers: int, num_seeds: int, dropout: float) -> None:
         super().__init__()
-        self.convs = nn.ModuleList(GCNConv(channels, channels) for _ in range(num_layers))
+        self.convs = nn.ModuleList(
+            GINConv(MLP(channels, channels, channels, 2), train_eps=True)
+            if pool == "gin"
+            else GCNConv(channels, channels)
+            for _ in range(num_layers)
+        )
         self.dropout = Dropout(dropout, relu=True)
-        self.readout: nn.Module = MeanAggregation()
+        self.readout: nn.Module = SumAggregation() if pool == "gin" else MeanAggregation()
         if pool == "gmt":
             heads = math.gcd(channels, 4)
             self.readout = GraphMultisetTransformer(channels, num_seeds, heads=heads, dropout=dropout)
@@ -249,3 +259,49 @@ class FlatLevels(nn.Module):
         for conv in self.convs:
             x = self.dropout(conv(x, edge_index))
         return self.readout(x, batch), 0.0
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Molecules
+# ------------------------------------------------------------------------------------------------------------
+
+
+class MoleculeBaseline(nn.Module):
+    """The encoder of :class:`~models.gpn.MoleculeClassifier`, the mean over the atoms, output MLP: what is
+    left of that model without pooling.
+
+    Args:
+        atom_sizes: The number of values of every feature of an atom.
+        bond_sizes: The same for bonds.
+        out_channels: The number of tasks.
+        conv: One of :data:`MOLECULE_BASELINES`.
+        hidden, encoder_layers, mlp_layers, dropout: As in :class:`~models.gpn.MoleculeClassifier`.
+    """
+
+    def __init__(
+        self,
+        atom_sizes: list[int],
+        bond_sizes: list[int],
+        out_channels: int,
+        *,
+        conv: str,
+        hidden: int,
+        encoder_layers: int,
+        mlp_layers: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.encoder = MoleculeEncoder(atom_sizes, bond_sizes, hidden, encoder_layers, dropout, conv)
+        self.readout = MeanAggregation()
+        self.head = MLP(hidden, hidden, out_channels, mlp_layers, dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Prediction:
+        x = self.encoder(x, edge_index, edge_attr)
+        return Prediction(self.head(self.readout(x, batch, dim_size=batch_size)))

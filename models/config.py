@@ -23,6 +23,7 @@ NAMES = {
     "mincut": "MinCut",
     "diffpool": "DiffPool",
     "gcn": "GCN",
+    "gin": "GIN",
     "gmt": "GMT",
 }
 
@@ -116,7 +117,7 @@ class Config:
     task: str = "graph"
     """graph, node or molecule."""
     model: str = "gpn"
-    """gpn, or one of the baselines (graph tasks)."""
+    """gpn, or one of the baselines (graph tasks; gcn and gin, molecules too)."""
 
     hidden: int = 128
     """Size of all hidden features."""

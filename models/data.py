@@ -30,7 +30,7 @@ MOLECULES = ("HIV", "Tox21")
 HETEROPHILOUS = ("Minesweeper", "Tolokers")
 NUM_FOLDS = 10
 # The order of data sets in tables and pictures.
-ORDER = (*TU, *PLANETOID, "Film", *HETEROPHILOUS)
+ORDER = (*TU, *PLANETOID, "Film", *HETEROPHILOUS, *MOLECULES)
 
 Made = TypeVar("Made")
 
@@ -86,6 +86,8 @@ class Graphs:
     edge_sizes: list[int] = field(default_factory=list)
     splits: list[Split] = field(default_factory=list)
     """The splits that come with the data, if any."""
+    smiles: list[str] = field(default_factory=list)
+    """Of every molecule, where they come with it; atoms are numbered alike."""
 
     @property
     def num_graphs(self) -> int:
@@ -220,6 +222,7 @@ def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -
         x_sizes=x_sizes,
         edge_sizes=edge_sizes,
         splits=splits,
+        smiles=[graph.smiles for graph in graphs] if name in MOLECULES else [],
     )
 
 
@@ -246,7 +249,8 @@ def _known(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
         return made(folder, lambda: datasets.HeterophilousGraphDataset(heterophilous, name))
     if name in MOLECULES:
         folder = Path("MoleculeNet", name.lower())
-        return made(folder, lambda: datasets.MoleculeNet(str(cache / "MoleculeNet"), name), name)
+        dataset, _ = made(folder, lambda: datasets.MoleculeNet(str(cache / "MoleculeNet"), name), name)
+        return dataset, [scaffold_split([graph.smiles for graph in dataset])]
     if name.startswith("ogbg-"):
         return _ogb(name, root, cache)
     tu = str(cache / "TUDataset")
@@ -287,6 +291,31 @@ def _ogb(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
         return dataset, [Split(split["train"], split["valid"], split["test"])]
 
     return _prepared(name, Path("ogb", name.replace("-", "_")), root, cache, make)
+
+
+def scaffold_split(smiles: Sequence[str]) -> Split:
+    """80, 10 and 10 per cent of some molecules, such that those with one scaffold (Bemis and Murcko's: rings
+    and what joins them) are in one part. Common scaffolds train, rare ones test, as MoleculeNet does it.
+
+    A scaffold goes to the first part that has room for all of its molecules; the scaffolds with the most come
+    first, of two with as many the one that shows up later in the data.
+    """
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+    by_scaffold: dict[str, list[int]] = {}
+    for number, each in enumerate(smiles):
+        by_scaffold.setdefault(MurckoScaffoldSmiles(each), []).append(number)
+    train: list[int] = []
+    val: list[int] = []
+    test: list[int] = []
+    for members in sorted(by_scaffold.values(), key=lambda found: (len(found), found[0]), reverse=True):
+        if 10 * (len(train) + len(members)) <= 8 * len(smiles):
+            train += members
+        elif 10 * (len(train) + len(val) + len(members)) <= 9 * len(smiles):
+            val += members
+        else:
+            test += members
+    return Split(*(torch.tensor(sorted(part), dtype=torch.int64) for part in (train, val, test)))
 
 
 @contextlib.contextmanager

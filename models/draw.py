@@ -1,13 +1,15 @@
-"""Pictures: pooling levels during training, and the pooling tree of a graph.
+"""Pictures: pooling levels and clusters during training, and the pooling tree of a graph.
 
     python -m models.draw heights results
+    python -m models.draw clusters results
     python -m models.draw tree PROTEINS --graph 3 --weights results/PROTEINS/gpn/weights/seed0-fold0.pt
 
 ``heights`` draws how many levels the trees have in every epoch, a panel for each data set, from what
-models.train has written, be it finished or not. Runs with changed settings are left out.
+models.train has written, be it finished or not. ``clusters`` draws how many nodes the clusters of their first
+level have in the mean, of runs that have noted it.
 
-``pack`` makes results small enough to keep: of the epochs of finished runs, it puts what ``heights`` needs
-into one file a set, epochs.jsonl, and removes the logs.
+``pack`` makes results small enough to keep: of the epochs of finished runs, it puts what these two need into
+one file a set, epochs.jsonl, and removes the logs.
 
 ``tree`` draws one graph and its tree. The weights are a file that models.train saves with --keep-model;
 without one, the model is as it is before training.
@@ -38,6 +40,9 @@ def parser() -> argparse.ArgumentParser:
     heights = pictures.add_parser("heights", help="pooling levels during training")
     heights.add_argument("folder", type=Path, help="the folder that models.train wrote to (its --output)")
     heights.add_argument("--output", type=Path, default=Path("results/heights.png"), help="%(default)s")
+    clusters = pictures.add_parser("clusters", help="the size of first-level clusters during training")
+    clusters.add_argument("folder", type=Path, help="as for heights")
+    clusters.add_argument("--output", type=Path, default=Path("results/clusters.png"), help="%(default)s")
     packed = pictures.add_parser("pack", help="one small file of epochs for every set of runs")
     packed.add_argument("folder", type=Path, help="as for heights")
     tree = pictures.add_parser("tree", help="the pooling tree of one graph")
@@ -60,7 +65,8 @@ def _draw(options: argparse.Namespace) -> int:
     if options.picture == "pack":
         print(f"packed the epochs of {pack(_existing(options.folder))} runs")
         return 0
-    figure = _heights(options) if options.picture == "heights" else _tree(options)
+    keys = {"heights": "height", "clusters": "cluster_size"}
+    figure = _tree(options) if options.picture == "tree" else _heights(options.folder, keys[options.picture])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with files.named(options.output):
         figure.savefig(options.output, dpi=150)
@@ -74,14 +80,14 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def _heights(options: argparse.Namespace) -> "Figure":
-    logs = find_logs(_existing(options.folder))
+def _heights(folder: Path, key: str) -> "Figure":
+    logs = find_logs(_existing(folder), key)
     if not logs:
         raise ValueError(
-            f"no runs in {options.folder}: expected <data set>/gpn/epochs/*.jsonl in it, as "
+            f"no runs in {folder}: expected <data set>/gpn/epochs/*.jsonl in it, with {key}, as "
             "python -m models.train writes them"
         )
-    return draw_heights(logs)
+    return draw_heights(logs, key)
 
 
 def _tree(options: argparse.Namespace) -> "Figure":

@@ -2,10 +2,7 @@
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import degree
 
 from gpn_ops import ops
 from gpn_ops.nn import Dropout, ParseHierarchy, ParsePooling, Reduce
@@ -13,6 +10,7 @@ from gpn_ops.nn.tree import Level, ParseTree
 
 from .ablations import RandomScores, Unmasked
 from .blocks import GNN, MLP
+from .molecules import MoleculeEncoder
 
 
 class Prediction(NamedTuple):
@@ -194,57 +192,6 @@ class NodeClassifier(nn.Module):
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Categories(nn.Module):
-    """A sum of embeddings, one for each categorical feature: OGB's atom and bond encoders.
-
-    Args:
-        sizes: The number of values of every feature.
-        channels: Size of the embeddings.
-    """
-
-    def __init__(self, sizes: list[int], channels: int) -> None:
-        super().__init__()
-        self.embeddings = nn.ModuleList(nn.Embedding(size, channels) for size in sizes)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        for embedding in self.embeddings:
-            nn.init.xavier_uniform_(embedding.weight)
-
-    def forward(self, features: Tensor) -> Tensor:
-        if features.size(1) != len(self.embeddings):
-            raise ValueError(f"features: expected {len(self.embeddings)} columns, got {features.size(1)}")
-        return sum(embedding(column) for embedding, column in zip(self.embeddings, features.t(), strict=True))
-
-
-class BondConv(MessagePassing):
-    """Graph convolution that adds an embedding of the bond to every message (OGB's GCN)."""
-
-    def __init__(self, channels: int, bond_sizes: list[int]) -> None:
-        super().__init__(aggr="sum")
-        self.lin = nn.Linear(channels, channels)
-        self.root = nn.Parameter(torch.empty(channels))
-        self.bonds = Categories(bond_sizes, channels)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        self.lin.reset_parameters()
-        self.bonds.reset_parameters()
-        nn.init.normal_(self.root)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
-        x = self.lin(x)
-        row, col = edge_index
-        size = degree(row, x.size(0), dtype=x.dtype) + 1
-        scale = size.rsqrt()
-        norm = scale[row] * scale[col]
-        passed = self.propagate(edge_index, x=x, edge_attr=self.bonds(edge_attr), norm=norm)
-        return passed + (x + self.root).relu() / size.view(-1, 1)
-
-    def message(self, x_j: Tensor, edge_attr: Tensor, norm: Tensor) -> Tensor:
-        return norm.view(-1, 1) * (x_j + edge_attr).relu()
-
-
 class MoleculeClassifier(nn.Module):
     """For molecules with categorical atoms and bonds, and many tasks: atom encoder and bond-aware
     convolutions in place of the input MLP; the means of every level's features add up to the molecule's.
@@ -271,10 +218,7 @@ class MoleculeClassifier(nn.Module):
         **levels,
     ) -> None:
         super().__init__()
-        self.atoms = Categories(atom_sizes, hidden)
-        self.convs = nn.ModuleList(BondConv(hidden, bond_sizes) for _ in range(encoder_layers))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in range(encoder_layers))
-        self.dropout = Dropout(dropout)
+        self.encoder = MoleculeEncoder(atom_sizes, bond_sizes, hidden, encoder_layers, dropout)
         self.levels = hierarchy(hidden, dropout=dropout, act_last=act_last, readout="mean", **levels)
         self.head = MLP(hidden, hidden, out_channels, mlp_layers, dropout)
 
@@ -286,12 +230,7 @@ class MoleculeClassifier(nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Prediction:
-        if edge_attr is None:
-            raise ValueError("edge_attr: expected the bonds' features, got None")
-        x = self.atoms(x)
-        for k, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
-            x = norm(conv(x, edge_index, edge_attr))
-            x = self.dropout(x.relu() if k < len(self.convs) - 1 else x)
+        x = self.encoder(x, edge_index, edge_attr)
         roots, tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size)
         for level in tree.levels:
             roots = roots + ops.reduce(level.x, level.batch, roots.size(0), "mean")

@@ -22,15 +22,22 @@ LINE, STAR = BLUE, RED
 # The logs of a folder in one file, a line for every run; of an epoch, what pictures need.
 PACKED = "epochs.jsonl"
 PACKED_KEYS = ("epoch", "height", "height_std", "val_loss")
+# Not in the logs of earlier versions.
+LATER_KEYS = ("cluster_size",)
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Levels during training
+# Trees during training
 # ------------------------------------------------------------------------------------------------------------
+
+
+# What there is to draw of every epoch, and what its axis says.
+AXES = {"height": "pooling levels", "cluster_size": "nodes a first-level cluster"}
 
 
 class Heights(NamedTuple):
-    """The number of levels of the trees in every epoch, over all graphs and runs."""
+    """The number of levels of the trees in every epoch, over all graphs and runs; or another of :data:`AXES`
+    in its place."""
 
     epochs: list[int]
     mean: list[float]
@@ -42,19 +49,19 @@ class Heights(NamedTuple):
     runs: int
 
 
-def read_heights(logs: list[Path]) -> Heights:
+def read_heights(logs: list[Path], key: str = "height") -> Heights:
     """Sums up the logs of some runs.
 
     Runs end in different epochs: the curve goes on while half of them do. The deviation is that over all
-    graphs of all runs, as if they were one set. Lines that are none of an epoch, and epochs that have none,
-    are named.
+    graphs of all runs, as if they were one set; of cluster sizes, over the runs. Lines that are none of an
+    epoch, and epochs that have none, are named. Runs whose logs lack the key are left out.
 
     Raises:
         ValueError: if there are no heights in the logs.
     """
-    runs = [run for path in logs for run in _read_logs(path) if run]
+    runs = [run for path in logs for run in _read_logs(path) if any(key in record for record in run)]
     if not runs:
-        raise ValueError(f"expected epochs with heights, found none in {len(logs)} logs")
+        raise ValueError(f"expected epochs with {key}s, found none in {len(logs)} logs")
     epochs, mean, deviation = [], [], []
     by_epoch = [{record["epoch"]: record for record in run} for run in runs]
     for epoch in range(1, max(max(run) for run in by_epoch) + 1):
@@ -62,8 +69,8 @@ def read_heights(logs: list[Path]) -> Heights:
         if 2 * len(records) < len(runs):
             break
         epochs.append(epoch)
-        mean.append(statistics.fmean(record["height"] for record in records))
-        squares = (record["height_std"] ** 2 + (record["height"] - mean[-1]) ** 2 for record in records)
+        mean.append(statistics.fmean(record[key] for record in records))
+        squares = (record.get(f"{key}_std", 0.0) ** 2 + (record[key] - mean[-1]) ** 2 for record in records)
         deviation.append(statistics.fmean(squares) ** 0.5)
     measured = [[record for record in run if "val_loss" in record] for run in runs]
     best = [min(run, key=lambda record: record["val_loss"]) for run in measured if run]
@@ -72,7 +79,7 @@ def read_heights(logs: list[Path]) -> Heights:
         mean,
         deviation,
         statistics.fmean(record["epoch"] for record in best) if best else None,
-        statistics.fmean(record["height"] for record in best) if best else None,
+        statistics.fmean(record[key] for record in best) if best else None,
         len(runs),
     )
 
@@ -85,10 +92,11 @@ def _read_logs(path: Path) -> list[list[dict[str, Any]]]:
     last = {(run["seed"], run["fold"]): run for run in runs}
     return [
         [
-            {key: value for key, value in zip(PACKED_KEYS, row, strict=True) if value is not None}
-            for row in zip(*(run[key] for key in PACKED_KEYS), strict=True)
+            {key: value for key, value in zip(keys, row, strict=True) if value is not None}
+            for row in zip(*(run[key] for key in keys), strict=True)
         ]
         for (seed, fold), run in last.items()
+        for keys in [[*PACKED_KEYS, *(key for key in LATER_KEYS if key in run)]]
         if not _log(path.parent, seed, fold).exists()  # The run was made again.
     ]
 
@@ -107,7 +115,8 @@ def pack(folder: Path) -> int:
             if not path.exists():
                 continue
             records = _read_log(path)
-            columns = {key: [record.get(key) for record in records] for key in PACKED_KEYS}
+            later = [key for key in LATER_KEYS if any(key in record for record in records)]
+            columns = {key: [record.get(key) for record in records] for key in (*PACKED_KEYS, *later)}
             if records:  # Baselines have no heights.
                 jsonl.append(epochs.parent / PACKED, {"seed": run["seed"], "fold": run["fold"], **columns})
             path.unlink()
@@ -126,9 +135,9 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
     return [record for record in records if "height" in record]
 
 
-def find_logs(folder: Path) -> dict[str, list[Path]]:
-    """The logs of GPN's runs below a folder, by data set, and by the digest of settings that are not the
-    preset's."""
+def find_logs(folder: Path, key: str = "height") -> dict[str, list[Path]]:
+    """The logs of GPN's runs below a folder that have a key, by data set, and by the digest of settings that
+    are not the preset's."""
     found: dict[str, list[Path]] = {}
     for runs in sorted({path.parent for path in (*folder.rglob("epochs"), *folder.rglob(PACKED))}):
         model, _, digest = runs.name.partition("-")
@@ -136,17 +145,20 @@ def find_logs(folder: Path) -> dict[str, list[Path]]:
         logs = [path for path in sorted((runs / "epochs").glob("*.jsonl")) if path.stat().st_size > 0]
         if (runs / PACKED).exists():
             logs.append(runs / PACKED)
+        if key != "height":
+            logs = [path for path in logs if f'"{key}"'.encode() in path.read_bytes()]
         if model == "gpn" and logs:
             dataset = runs.parent.name
             found.setdefault(f"{dataset}, {digest}" if digest else dataset, []).extend(logs)
     return dict(sorted(found.items(), key=lambda item: (position(ORDER, item[0].partition(",")[0]), item[0])))
 
 
-def draw_heights(logs: dict[str, list[Path]]) -> "Figure":
+def draw_heights(logs: dict[str, list[Path]], key: str = "height") -> "Figure":
     """Draws the number of pooling levels during training, with a panel for every data set.
 
     Args:
         logs: The logs of a data set's runs, by its name.
+        key: What to draw, of :data:`AXES`.
 
     Raises:
         ValueError: if there are no heights in the logs of a data set.
@@ -162,10 +174,10 @@ def draw_heights(logs: dict[str, list[Path]]) -> "Figure":
             axes.set_visible(False)
             continue
         name = list(logs)[number]
-        _draw_panel(axes, name, read_heights(logs[name]))
+        _draw_panel(axes, name, read_heights(logs[name], key))
         axes.set_xlabel("epoch")
         if number % columns == 0:
-            axes.set_ylabel("pooling levels")
+            axes.set_ylabel(AXES[key])
     panels[0, 0].set_ylim(bottom=0)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)

@@ -30,7 +30,7 @@ from . import config as configs
 from . import files, jsonl
 from .common import attempt, fail, table
 from .config import NAMES
-from .data import NUM_FOLDS, ORDER, position
+from .data import MOLECULES, NUM_FOLDS, ORDER, position
 from .jsonl import NUMBER
 
 PAPER = Path(__file__).with_name("paper.yaml")
@@ -216,7 +216,7 @@ def summary(group: Group) -> Summary:
 def num_folds(group: Group, seen: int) -> int:
     """How many folds or splits a seed has: those that come with the data, else ten. The splits of somebody's
     own node task are not known here: then what a seed has at most."""
-    if group.dataset.startswith("ogbg-"):
+    if group.dataset.startswith("ogbg-") or group.dataset in MOLECULES:
         return 1
     return seen if group.task == "node" and group.dataset not in ORDER else NUM_FOLDS
 

@@ -69,7 +69,10 @@ def parser() -> argparse.ArgumentParser:
         help="the name of a preset or of another TUDataset, a YAML file of settings, or an import path",
     )
     manual.add_argument(
-        "--model", choices=configs.NAMES, default=None, help="gpn (default), or a baseline (graph tasks)"
+        "--model",
+        choices=configs.NAMES,
+        default=None,
+        help="gpn (default), or a baseline (graph tasks; gcn and gin: molecules too)",
     )
     manual.add_argument(
         "--folds", type=numbers, default=None, help="folds or splits, such as 0-9 (default: all)"

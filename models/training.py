@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,7 +25,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from . import files, jsonl
-from .baselines import GraphBaseline
+from .baselines import MOLECULE_BASELINES, GraphBaseline, MoleculeBaseline
 from .config import NEUTRAL, Config, check_choice, short_name
 from .data import Batch, Graphs, Split
 from .gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, Prediction
@@ -67,9 +67,22 @@ def make_model(config: Config, graphs: Graphs) -> nn.Module:
     """
     in_channels, out_channels = graphs.x.size(1), graphs.out_channels
     if config.model != "gpn":
-        if config.task != "graph":
+        tasks = ["graph"] + ["molecule"] * (config.model in MOLECULE_BASELINES)
+        if config.task not in tasks:
             raise ValueError(
-                f"model: {config.model} is for graph tasks, {config.dataset} is a {config.task} task"
+                f"model: {config.model} is for {' and '.join(tasks)} tasks, "
+                f"{config.dataset} is a {config.task} task"
+            )
+        if config.task == "molecule":
+            return MoleculeBaseline(
+                graphs.x_sizes,
+                graphs.edge_sizes,
+                out_channels,
+                conv=config.model,
+                hidden=config.hidden,
+                encoder_layers=config.encoder_layers,
+                mlp_layers=config.mlp_layers,
+                dropout=config.dropout,
             )
         return GraphBaseline(
             in_channels,
@@ -210,6 +223,28 @@ def rate(config: Config, step: int, steps_per_epoch: int) -> float:
     return config.lr * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
 
 
+class Trees(NamedTuple):
+    """Of the trees of a batch, what is kept of every step."""
+
+    height: Tensor
+    """int64 ``[num_graphs]``, on the CPU."""
+    nodes: int = 0
+    """The number of nodes of the graphs that shrink at all."""
+    clusters: int = 0
+    """The number of clusters of their first level."""
+
+    @staticmethod
+    def of(prediction: Prediction) -> "Trees | None":
+        """None for a model without levels. Sizes are known without asking the device."""
+        if prediction.height is None:
+            return None
+        height = prediction.height.cpu()
+        if prediction.tree is None or not prediction.tree.levels:
+            return Trees(height)
+        first = prediction.tree.levels[0]
+        return Trees(height, first.x.size(0), first.pooled.size(0))
+
+
 class Run:
     """The training of one model, an epoch at a time."""
 
@@ -263,37 +298,42 @@ class Run:
         return model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs)
 
     def train_epoch(self) -> dict[str, float]:
-        """Trains on everything once; returns the mean loss, and mean and deviation of the trees' heights."""
+        """Trains on everything once; returns the mean loss, mean and deviation of the trees' heights, and the
+        mean size of the clusters of their first level."""
         config = self.config
         seed_everything(self.seed, self.fold, self.epoch)
         order = self.split.train[torch.randperm(self.split.train.numel())]
         seed_everything(self.seed, self.fold, self.epoch, self.rank)
         self.model.train()
-        total, count, heights = 0.0, 0, []
+        total, count = 0.0, 0
+        seen: list[Trees | None] = []
         if self.whole:
             node = self.split.train
-            total, height = self.step(self.whole, 0, node.numel(), node)
-            count, heights = node.numel(), [height]
+            total, trees = self.step(self.whole, 0, node.numel(), node)
+            count, seen = node.numel(), [trees]
         else:
             parts = list(order.split(config.batch_size))
             shares = [part[self.rank :: self.world] for part in parts]
             for k, batch in enumerate(self.graphs.batches(shares, self.place.device, self.dtype)):
                 labels = num_labels(self.graphs.y[parts[k]])
-                loss, height = self.step(batch, k, labels)
+                loss, trees = self.step(batch, k, labels)
                 total, count = total + loss, count + labels
-                heights.append(height)
+                seen.append(trees)
         record = {"loss": self._summed(total) / max(count, 1)}
-        if heights[0] is not None:
-            height = self._gathered(torch.cat(heights)).double()
+        found = [trees for trees in seen if trees is not None]
+        if found:
+            height = self._gathered(torch.cat([trees.height for trees in found])).double()
             record["height"] = float(height.mean())
             record["height_std"] = float(height.std(unbiased=False))
+            if clusters := self._summed(sum(trees.clusters for trees in found)):
+                record["cluster_size"] = self._summed(sum(trees.nodes for trees in found)) / clusters
         self.epoch += 1
         return record
 
     def step(
         self, batch: Batch, k: int, labels: int, node: Tensor | None = None
-    ) -> tuple[float, Tensor | None]:
-        """One step of the optimiser; returns the sum of the losses here, and the heights of the trees.
+    ) -> tuple[float, "Trees | None"]:
+        """One step of the optimiser; returns the sum of the losses here, and what is kept of the trees.
 
         ``labels`` is the number of labels of the batch over all processes: its loss is their mean, whatever
         the number of processes. (Their gradients are averaged, hence the factor.)
@@ -311,8 +351,7 @@ class Run:
         self.optimizer.step()
         if self.average is not None:
             self.average.update_parameters(self.model)
-        height = prediction.height
-        return float(loss.detach()), None if height is None else height.cpu()
+        return float(loss.detach()), Trees.of(prediction)
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:

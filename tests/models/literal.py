@@ -173,17 +173,17 @@ class Literal:
                 for k, category in enumerate(categories.tolist())
             )
 
-        x = torch.stack([embedded("atoms", row) for row in x])
+        x = torch.stack([embedded("encoder.atoms", row) for row in x])
         size = [1 + sum(i == node for i, _ in edges) for node in range(len(x))]
         for k in range(self.encoder_layers):
-            z = self.linear(f"convs.{k}.lin", x)
-            root = self.weights[f"convs.{k}.root"]
+            z = self.linear(f"encoder.convs.{k}.lin", x)
+            root = self.weights[f"encoder.convs.{k}.root"]
             rows = [(z[i] + root).relu() / size[i] for i in range(len(x))]
             for (i, j), bond in edges.items():
-                message = (z[j] + embedded(f"convs.{k}.bonds", bond)).relu()
+                message = (z[j] + embedded(f"encoder.convs.{k}.bonds", bond)).relu()
                 rows[i] = rows[i] + message / (size[i] * size[j]) ** 0.5
             names = ("running_mean", "running_var", "weight", "bias")
-            mean, variance, weight, bias = (self.weights[f"norms.{k}.{name}"] for name in names)
+            mean, variance, weight, bias = (self.weights[f"encoder.norms.{k}.{name}"] for name in names)
             x = (torch.stack(rows) - mean) / (variance + 1e-5).sqrt() * weight + bias
             x = x.relu() if k < self.encoder_layers - 1 else x
         *levels, (left,) = self.levels(x, dict.fromkeys(edges, 1.0))

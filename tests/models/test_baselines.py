@@ -12,7 +12,17 @@ from torch.nn import functional
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv, dense_diff_pool, dense_mincut_pool, global_mean_pool
 
-from models.baselines import BASELINES, DENSE, FLAT, DensePool, GraphBaseline, clusters
+from models.baselines import (
+    BASELINES,
+    DENSE,
+    FLAT,
+    MOLECULE_BASELINES,
+    DensePool,
+    GraphBaseline,
+    MoleculeBaseline,
+    clusters,
+)
+from models.gpn import MoleculeClassifier
 
 # PyG's ASAPooling makes sparse tensors of a kind that torch warns about.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
@@ -233,3 +243,97 @@ def test_dense_assignment_is_the_one_pooled_by(pool, assign):
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         GraphBaseline(CHANNELS, CLASSES, **options)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Molecules
+# ------------------------------------------------------------------------------------------------------------
+
+ATOMS, BONDS, TASKS = [5, 3], [3, 2], 4
+ENCODER = {"hidden": 6, "encoder_layers": 3, "mlp_layers": 2, "dropout": 0.0}
+
+
+def molecule(num_nodes, num_edges, seed=0):
+    """Both directions of a bond have the same features."""
+    item = random_graph(num_nodes, num_edges, seed)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.stack([torch.randint(n, (num_nodes,), generator=generator) for n in ATOMS], dim=1)
+    both = item.edge_index.sum(dim=0)
+    return Data(x, item.edge_index, torch.stack([both % n for n in BONDS], dim=1))
+
+
+def molecules():
+    return [molecule(n, 2 * n if n > 1 else 0, seed=n) for n in (7, 1, 9, 4)]
+
+
+def of_molecules(conv, **options):
+    torch.manual_seed(0)
+    return MoleculeBaseline(ATOMS, BONDS, TASKS, conv=conv, **{**ENCODER, **options})
+
+
+def call_with_bonds(model, *items):
+    batch = Batch.from_data_list(items)
+    return model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, len(items))
+
+
+@pytest.mark.parametrize("conv", MOLECULE_BASELINES)
+def test_molecules_learn_with_every_parameter(conv):
+    model = of_molecules(conv)
+    prediction = call_with_bonds(model, *molecules())
+    assert prediction.out.shape == (4, TASKS)
+    assert prediction.height is None
+    prediction.out.square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.isfinite().all()), name
+        # BatchNorm takes away what a bias in front of it adds.
+        if not name.endswith((".nn.0.bias", ".nn.3.bias")):
+            assert bool(parameter.grad.any()), name
+
+
+@pytest.mark.parametrize("conv", MOLECULE_BASELINES)
+def test_a_molecule_alone_is_as_in_a_batch(conv):
+    model = of_molecules(conv, dropout=0.3).eval()
+    together = call_with_bonds(model, *molecules()).out
+    alone = torch.cat([model(one.x, one.edge_index, one.edge_attr).out for one in molecules()])
+    torch.testing.assert_close(together, alone)
+    assert (together[1:] - together[:-1]).abs().amax(dim=1).min() > 1e-4
+    with pytest.raises(ValueError, match="edge_attr: expected the bonds' features, got None"):
+        model(molecules()[0].x, molecules()[0].edge_index)
+
+
+def test_gcn_of_molecules_is_gpn_without_levels():
+    """The same encoder, the same mean, the same output MLP."""
+    levels = {
+        "gnn_layers": 1,
+        "multiset_gnn_layers": None,
+        "deepsets_layers": 1,
+        "scorer_layers": 1,
+        "drop_edge": 0.0,
+        "self_loops": False,
+        "act_last": False,
+        "conv": "gcn",
+        "multiset": "deepsets",
+        "weighted": False,
+        "recompute": False,
+        "directed_scores": False,
+    }
+    gpn = MoleculeClassifier(ATOMS, BONDS, TASKS, **ENCODER, **levels, max_height=0)
+    gcn = of_molecules("gcn")
+    gcn.load_state_dict({key: value for key, value in gpn.state_dict().items() if "levels" not in key})
+    assert torch.equal(
+        call_with_bonds(gpn.eval(), *molecules()).out, call_with_bonds(gcn.eval(), *molecules()).out
+    )
+
+
+def test_gin_of_molecules_edge_by_edge():
+    model, item = of_molecules("gin", encoder_layers=1).double().eval(), molecule(7, 14)
+    conv, norm = model.encoder.convs[0], model.encoder.norms[0]
+    with torch.no_grad():
+        conv.eps.fill_(0.3)
+    x = model.encoder.atoms(item.x)
+    rows = [1.3 * row for row in x]
+    for (j, i), bond in zip(item.edge_index.t().tolist(), conv.bonds(item.edge_attr), strict=True):
+        rows[i] = rows[i] + (x[j] + bond).relu()
+    expected = model.head(norm(conv.nn(torch.stack(rows))).mean(dim=0))
+    torch.testing.assert_close(model(item.x, item.edge_index, item.edge_attr).out[0], expected)

@@ -516,8 +516,31 @@ def test_tox21_from_its_files(tmp_path, folder_name):
     assert int(graphs.y.isnan().sum()) == sum((k + task) % 5 == 0 for k in range(24) for task in range(12))
     assert graphs.num_graphs == 24
     assert 0 in graphs.edge_ptr.diff().tolist()  # methane, and salt
+    # Everything without a ring has one scaffold, none; there is no room left for two sets of rings.
+    assert [part.tolist() for part in graphs.split(0, 0)] == [
+        [k for k in range(24) if k % 9 not in (1, 4)],
+        [4, 13, 22],
+        [1, 10, 19],
+    ]
+    assert graphs.num_folds == 1
     if folder_name == "tox21":
         check_training(config, graphs, tmp_path)
+
+
+def test_scaffold_split_by_hand():
+    pytest.importorskip("rdkit", reason="scaffolds need rdkit")
+    benzenes = ["c1ccccc1", "Cc1ccccc1", "Oc1ccccc1", "CCc1ccccc1C", "c1ccccc1Cl"]
+    pyridines = ["c1ccncc1", "Cc1ccncc1", "C[C@H](O)c1ccncc1"]  # What hangs on a ring is no part of it.
+    furan, cyclohexane = ["c1ccoc1"], ["C1CCCCC1"]
+    # Of ten, eight train: the two sets with the most. Then one each, the later one first.
+    smiles = [*furan, *pyridines[:2], *benzenes, *cyclohexane, pyridines[2]]
+    split = data.scaffold_split(smiles)
+    assert [part.tolist() for part in split] == [[1, 2, 3, 4, 5, 6, 7, 9], [8], [0]]
+    split = data.scaffold_split([*pyridines, *benzenes, *furan * 2])
+    assert [part.tolist() for part in split] == [[*range(8)], [], [8, 9]]
+    # A set that does not fit is no reason to stop filling: of fourteen, nine and two train, not three.
+    split = data.scaffold_split([*benzenes, *pyridines, *benzenes[:4], *furan * 2])
+    assert [part.tolist() for part in split] == [[*range(5), *range(8, 14)], [5, 6, 7], []]
 
 
 @pytest.mark.usefixtures("no_network")
@@ -720,6 +743,12 @@ def test_molecule_sets(shared, tmp_path, name, graphs, tasks):
     assert found.y.size(1) == found.out_channels == tasks
     assert len(found.x_sizes) == 9
     assert len(found.edge_sizes) == 3
+    split = found.split(0, 0)
+    shares = [part.numel() / found.num_graphs for part in split]
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=2e-4)
+    assert torch.cat(split).sort().values.tolist() == list(range(found.num_graphs))
+    if name == "HIV":  # As in the split of ogbg-molhiv, which was made in this way too.
+        assert [int(found.y[part].sum()) for part in split] == [1232, 81, 130]
     if name == "Tox21":
         assert float(found.y.isnan().float().mean()) == pytest.approx(0.1706, abs=1e-3)
         found.splits = [data.Split(*torch.arange(96).split(32))]

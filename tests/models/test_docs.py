@@ -9,11 +9,14 @@ import pytest
 pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
 pytest.importorskip("matplotlib", reason="the program draws")
 
-from models import config, demo, draw, reconstruct, report, train
+from models import config, demo, draw, expressive, reconstruct, report, substructures, train
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "models.md").read_text()
-PARSERS = {each.__name__: each.parser() for each in (demo, draw, reconstruct, report, train)}
+PARSERS = {
+    each.__name__: each.parser()
+    for each in (demo, draw, expressive, reconstruct, report, substructures, train)
+}
 COMMANDS = re.findall(r"^ {4}(?:python|torchrun [-\w ]+) -m (models\.\w+)(.*)$", PAGE, re.MULTILINE)
 
 

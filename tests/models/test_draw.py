@@ -1,6 +1,7 @@
 """Pictures of training and of trees: the figures in them, and what the command says to bad input."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -120,6 +121,39 @@ def test_packed_logs_give_the_same_heights(tmp_path, capsys):
     assert (again.runs, again.mean) == (3, [2.0, 19 / 3])
     pictures.pack(tmp_path)
     assert pictures.read_heights(pictures.find_logs(tmp_path)["Cora"]).mean == pytest.approx(again.mean)
+
+
+def test_sizes_of_clusters(tmp_path, capsys):
+    """Only runs that have noted them; packed or not."""
+    runs = tmp_path / "Cora" / "gpn"
+    for fold, sizes in enumerate(([2.0, 3.0], [4.0, 5.0], None)):
+        path = log(runs / "epochs" / f"seed0-fold{fold}.jsonl", [1.0, 1.0], None, [0.5, 0.3])
+        if sizes is not None:
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            lines = [line | {"cluster_size": size} for line, size in zip(lines, sizes, strict=True)]
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log(tmp_path / "PubMed" / "gpn" / "epochs" / "seed0-fold0.jsonl", [1.0])
+    (runs / "runs.jsonl").write_text("".join(f'{{"seed": 0, "fold": {fold}}}\n' for fold in range(3)))
+
+    def check():
+        found = pictures.find_logs(tmp_path, "cluster_size")
+        assert list(found) == ["Cora"]
+        sizes = pictures.read_heights(found["Cora"], "cluster_size")
+        assert (sizes.runs, sizes.mean, sizes.deviation) == (2, [3.0, 4.0], [1.0, 1.0])
+        assert (sizes.best_epoch, sizes.best_height) == (2, 4.0)
+        assert pictures.read_heights(pictures.find_logs(tmp_path)["Cora"]).runs == 3
+        (panel,) = pictures.draw_heights(found, "cluster_size").axes
+        assert (panel.get_title(), panel.get_ylabel()) == ("Cora (2 runs)", "nodes a first-level cluster")
+
+    check()
+    pictures.pack(tmp_path)
+    assert (runs / "epochs.jsonl").exists()
+    check()
+    assert draw.main(["clusters", str(tmp_path), "--output", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    shutil.rmtree(runs)
+    assert draw.main(["clusters", str(tmp_path)]) == 1
+    assert "gpn/epochs/*.jsonl in it, with cluster_size" in capsys.readouterr().err
 
 
 def test_drawn_heights(tmp_path):

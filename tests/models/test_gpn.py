@@ -11,7 +11,8 @@ from torch_geometric.data import Batch, Data
 
 import gpn_ops
 from gpn_ops.nn import ParsePooling
-from models.gpn import Categories, GraphClassifier, MoleculeClassifier, NodeClassifier, hierarchy
+from models.gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, hierarchy
+from models.molecules import Categories
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 
@@ -273,9 +274,9 @@ def test_input_dropout_acts_on_the_features_in_training_only(kind):
 def test_batch_norm_is_that_of_all_atoms_of_the_batch():
     model, items = make(MoleculeClassifier).train(), data(molecules=True)
     seen = []
-    model.norms[0].register_forward_hook(lambda _, given, out: seen.append((given[0], out)))
+    model.encoder.norms[0].register_forward_hook(lambda _, given, out: seen.append((given[0], out)))
     call(model, *items)
-    (given, out), norm = seen[0], model.norms[0]
+    (given, out), norm = seen[0], model.encoder.norms[0]
     normalised = (given - given.mean(dim=0)) / (given.var(dim=0, unbiased=False) + norm.eps).sqrt()
     torch.testing.assert_close(out, normalised * norm.weight + norm.bias)
 

@@ -267,6 +267,8 @@ def test_the_average_of_weights_is_measured(tmp_path, monkeypatch, dataset):
         (RINGS, {"self_loops": True, "drop_edge": 0.3, "recompute": True}),
         ("synthetic:Rings(40, edged=2)", {"act_last": True}),
         ("synthetic:Molecules(40)", {"task": "molecule", "metric": "auc", "double": True}),
+        ("synthetic:Molecules(40)", {"task": "molecule", "metric": "auc", "model": "gcn"}),
+        ("synthetic:Molecules(40)", {"task": "molecule", "metric": "auc", "model": "gin"}),
         ("synthetic:Communities", {"task": "node"}),
         ("synthetic:Communities", {"task": "node", "self_loops": True, "drop_edge": 0.5, "double": True}),
     ],
@@ -278,9 +280,34 @@ def test_all_kinds_of_runs(dataset, values, tmp_path):
     lines = [json.loads(line) for line in epochs.splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(math.isfinite(line["loss"]) for line in lines)
-    assert record["height"] >= 0
+    assert ("height" in record) == (config.model == "gpn")
+    assert record.get("height", 0) >= 0
     assert 0 <= record["test"] <= 100
     assert all("val" in line for line in lines)
+
+
+def test_sizes_of_clusters_are_those_of_the_first_level(tmp_path, monkeypatch):
+    """Over all graphs that shrink, in all batches: nodes for each cluster."""
+    config = small("synthetic:Rings(40, edged=2)", batch_size=10)
+    run = make_run(config, data.load(config, tmp_path), tmp_path)
+    clusters, forward = [], Run.forward
+
+    def noted(self, batch):
+        prediction = forward(self, batch)
+        first = prediction.tree.levels[0]
+        clusters.extend(first.cluster.bincount().tolist())
+        assert first.x.size(0) < batch.x.size(0)  # Graphs without edges do not shrink.
+        return prediction
+
+    monkeypatch.setattr(Run, "forward", noted)
+    record = run.train_epoch()
+    assert record["cluster_size"] == pytest.approx(sum(clusters) / len(clusters))
+    assert record["cluster_size"] > 1.5
+    edgeless = "synthetic:Rings(40, edged=100)"
+    lone = make_run(small(edgeless), data.load(small(edgeless), tmp_path), tmp_path, fold=0)
+    lone.split = data.Split(torch.arange(1, 9), torch.arange(9, 10), torch.arange(10, 11))
+    monkeypatch.undo()
+    assert "cluster_size" not in lone.train_epoch()
 
 
 def test_learns(graphs, tmp_path):
@@ -1116,6 +1143,16 @@ def test_interrupted_jobs_end(tmp_path, handler):
             ["synthetic:Communities", "--set", "task=node", "--model", "topk"],
             1,
             "model: topk is for graph tasks, synthetic:Communities is a node task",
+        ),
+        (
+            ["synthetic:Molecules", "--set", "task=molecule", "--set", "metric=auc", "--model", "sag"],
+            1,
+            "model: sag is for graph tasks, synthetic:Molecules is a molecule task",
+        ),
+        (
+            ["synthetic:Communities", "--set", "task=node", "--model", "gin"],
+            1,
+            "model: gin is for graph and molecule tasks, synthetic:Communities is a node task",
         ),
     ],
     ids=str,
