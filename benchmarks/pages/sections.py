@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import common
 
-from . import coarsen, epoch, layer, memory, parse, speed, traffic, training
+from . import coarsen, epoch, layer, memory, parse, predicted, speed, traffic, training
 
 DEVICES = ("cpu", "cuda")
 
@@ -54,6 +54,9 @@ SECTIONS = [
         "",
     ),
     Section("traffic", "Operators beside their predictions", "traffic.py", traffic, ""),
+    Section(
+        "predicted", "Layers and models beside their predictions", "predicted.py", predicted, predicted.NOTES
+    ),
 ]
 
 
