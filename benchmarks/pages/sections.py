@@ -94,5 +94,6 @@ def machine_line(content: dict[str, Any]) -> str:
         f"Python {machine['python']}, commit {machine['commit']}, {machine['date']}."
     )
     if limits:
-        text += f" A point had {limits['memory_gib']} GiB and {limits['seconds']:g} seconds."
+        of_clock = f" of {common.PROCESSOR}" if limits.get("clock") == common.PROCESSOR else ""
+        text += f" A point had {limits['memory_gib']} GiB and {limits['seconds']:g} seconds{of_clock}."
     return text
