@@ -93,7 +93,7 @@ test-all: build
 # The tests that take a device, on one made for them in host memory (tests/standin): the first is a part of
 # them and every line that only a GPU's user reaches, the second all of them.
 STANDIN_FILES := tests/test_standin.py tests/test_accelerator.py tests/models/test_commands_on_accelerator.py \
-    tests/test_cuda.py tests/test_nn_hierarchy.py
+    tests/test_cuda.py tests/test_nn_hierarchy.py tests/test_predicted_benchmark.py
 PATCHED_FILES := tests/test_accelerator.py tests/models/test_commands_on_accelerator.py tests/test_build.py
 LINES := build/lines.json
 standin: build

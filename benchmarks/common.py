@@ -13,6 +13,7 @@ import platform
 import resource
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -78,7 +79,7 @@ def limits(options: argparse.Namespace) -> dict[str, Any]:
 
 def stated_limits(options: argparse.Namespace) -> dict[str, Any]:
     """The limits as results carry them: what "out of memory" and "out of time" mean."""
-    return {"memory_gib": options.memory_limit, "seconds": limits(options)["seconds"]}
+    return {"memory_gib": options.memory_limit, "seconds": limits(options)["seconds"], "clock": clock}
 
 
 WALL, PROCESSOR = "wall time", "processor time"
@@ -262,6 +263,13 @@ OUT_OF_MEMORY = "out of memory"
 OUT_OF_TIME = "out of time"
 START_SECONDS = 300  # a fresh process imports torch and starts the device before its time counts
 READY = "ready"
+PATIENCE = 30  # times a limit of processor time, until a point is taken to have stopped altogether
+
+
+def _limit_processor_time(seconds: float) -> None:
+    """The system ends this process when it has used so much more."""
+    most = math.ceil(time.process_time() + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
 
 
 def _limit_memory(device: torch.device, memory_bytes: int) -> None:
@@ -289,6 +297,7 @@ def _work(
     sender: Connection,
     device: torch.device,
     memory_bytes: int,
+    processor_seconds: float | None,
     measure: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
@@ -297,6 +306,8 @@ def _work(
     try:
         _limit_memory(device, memory_bytes)
         sender.send(READY)
+        if processor_seconds is not None:
+            _limit_processor_time(processor_seconds)
         sender.send(measure(*arguments))
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
@@ -312,6 +323,7 @@ def isolated(
     device: torch.device = CPU,
 ) -> Any:
     """``measure(*arguments)`` in a process with limits; else OUT_OF_MEMORY, OUT_OF_TIME or the error's text.
+    Seconds are those of the clock that times are measured by.
 
     On the CPU the process is a fork, so it starts at once; this one must not have run anything on several
     threads before. On other devices it is spawned: a fork of a process that has as much as asked for CUDA may
@@ -319,9 +331,9 @@ def isolated(
     """
     context = multiprocessing.get_context("fork" if device.type == "cpu" else "spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_work, args=(sender, device, memory_bytes, measure, arguments), daemon=True
-    )
+    by_processor = clock == PROCESSOR
+    bounds = device, memory_bytes, seconds if by_processor else None
+    process = context.Process(target=_work, args=(sender, *bounds, measure, arguments), daemon=True)
     process.start()
     sender.close()
     first = None
@@ -331,11 +343,14 @@ def isolated(
         first = receiver.recv()
         if first != READY:  # what went wrong before anything was measured
             return first
-        return receiver.recv() if receiver.poll(seconds) else OUT_OF_TIME
+        waits = seconds * PATIENCE if by_processor else seconds
+        return receiver.recv() if receiver.poll(waits) else OUT_OF_TIME
     except EOFError:
         if first is None:
             raise RuntimeError("the process of a point ended before it began: see its own message") from None
-        return OUT_OF_MEMORY  # killed by the system: nothing else ends a process without a word here
+        # Killed by the system: nothing else ends a process without a word here.
+        process.join()
+        return OUT_OF_TIME if process.exitcode == -signal.SIGXCPU else OUT_OF_MEMORY
     finally:
         process.kill()
         process.join()
@@ -517,6 +532,13 @@ def at_size(results: Iterable[dict[str, Any]], what: str, size: int) -> tuple[An
 def times(ratio: float) -> str:
     """A ratio in three digits, without an exponent."""
     return f"{ratio:#.3g}" if ratio < 99.5 else f"{ratio:,.0f}"
+
+
+def cell(ratio: float | str) -> str:
+    """Our figure divided by a peer's, in a table; bold where the peer needs less."""
+    if isinstance(ratio, str):
+        return ratio
+    return f"**{times(ratio)}**" if ratio > 1 else times(ratio)
 
 
 def beside(results: Iterable[dict[str, Any]], what: str, size: int) -> dict[str, float | str]:

@@ -585,6 +585,37 @@ def module(method: str, form: str, nodes: int) -> torch.nn.Module:
     return classifier if form == "classifier" else classifier.levels
 
 
+def whole(workload: str) -> emulation.Workload:
+    """A workload at full size, of which the model runs a part: some of its graphs, or a smaller one."""
+    size, scale = LOADS[workload].run, LOADS[workload].scale
+    if workload == "c":
+        return size._replace(nodes=scale * size.nodes, pairs=scale * size.pairs)
+    return size._replace(graphs=scale * size.graphs)
+
+
+def points(
+    methods: Sequence[str], workloads: Sequence[str], forms: Sequence[str] | None = None
+) -> list[tuple[str, str, str]]:
+    """What is modelled: layers on all workloads, and, unless asked for, other forms on a alone."""
+    return [
+        (method, form, workload)
+        for form in forms or FORMS
+        for workload in workloads
+        for method in methods
+        if (forms or form == "layer" or workload == "a")
+        and not (workload == "c" and method in QUADRATIC)  # a matrix of 10^12 entries
+    ]
+
+
+def called(
+    model: torch.nn.Module, form: str, x: Tensor, edge_index: Tensor, batch: Tensor, num_graphs: int
+) -> list[Tensor]:
+    """What a module of this form gives that has a gradient."""
+    if form == "classifier":
+        return results_of(model(x, edge_index, None, batch, num_graphs))
+    return results_of(model(x, edge_index, batch))
+
+
 def results_of(result: Any) -> list[Tensor]:
     if isinstance(result, Prediction):
         return [t for t in (result.out, result.extra_loss) if isinstance(t, Tensor) and t.requires_grad]
@@ -612,10 +643,7 @@ def run(method: str, form: str, load: Load) -> tuple[Tally, int]:
     model = module(method, form, workload.nodes).train()
     tally = Tally(load.scale)
     with as_on_cuda(tally), tally:
-        if form == "classifier":
-            out = results_of(model(x, edge_index, None, batch, workload.graphs))
-        else:
-            out = results_of(model(x, edge_index, batch))
+        out = called(model, form, x, edge_index, batch, workload.graphs)
         forward = len(tally.noted)
         with torch.utils._python_dispatch._disable_current_modes():
             grads = [torch.ones_like(tensor) for tensor in out]
@@ -748,16 +776,8 @@ def main() -> None:
         write_page(json.loads(path.read_text()))
         return
     results = []
-    wanted = [
-        (method, form, workload)
-        for form in options.form or FORMS
-        for workload in options.workload
-        for method in options.method
-        if options.form or form == "layer" or workload == "a"
-    ]
+    wanted = points(options.method, options.workload, options.form)
     for method, form, workload in tqdm(wanted, file=sys.stderr):
-        if workload == "c" and method in QUADRATIC:
-            continue  # a matrix of 10^12 entries
         results.append(modelled(method, form, workload, options.card))
     content = {
         "workloads": {name: LOADS[name].text for name in options.workload},

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import common
-from pages import memory, speed
+from pages import memory, speed, training
 from pages.sections import Saved, machine_line, saved
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,13 +47,6 @@ def page() -> str:
             parts += [f"![{plot.title}](../benchmarks/results/{path.stem}{ending}.svg)"]
         parts += [section.notes] if section.notes else []
     return "\n\n".join(parts) + "\n"
-
-
-def cell(ratio: float | str) -> str:
-    """A ratio to ours; bold where the peer needs less."""
-    if isinstance(ratio, str):
-        return ratio
-    return f"**{common.times(ratio)}**" if ratio > 1 else common.times(ratio)
 
 
 def better(columns: dict[str, dict[str, float | str]]) -> str:
@@ -93,7 +86,7 @@ def peers(measured: list[Saved]) -> list[str]:
         f"all sizes measured, these need less by a factor of up to: {'; '.join(words)}.",
         common.table(
             ["", *shown],
-            [[name, *(cell(cells.get(name, "-")) for cells in shown.values())] for name in names],
+            [[name, *(common.cell(cells.get(name, "-")) for cells in shown.values())] for name in names],
         ),
     ]
 
@@ -115,6 +108,7 @@ def readme() -> str:
         common.table(["time", "ratio"], rows),
         *peers(measured),
         WHY,
+        *training.summary([each.content for each in measured if each.section.module is training]),
     ]
     before, rest = README.read_text().split(START)
     _, after = rest.split(END)

@@ -23,6 +23,7 @@ from typing import Any
 import common
 import torch
 from pages.training import DATASETS, plots, report
+from torch import Tensor
 from tqdm import tqdm
 
 from models import config as configs
@@ -55,16 +56,23 @@ def loaded(dataset: str, root: Path) -> data.Graphs:
     return data.load(configs.load(dataset), root, Path("data"))
 
 
+def first_graphs(dataset: str, num_graphs: int, root: Path) -> tuple[Tensor, int]:
+    """The first graphs of the training set, and how many nodes they have."""
+    graphs = loaded(dataset, root)
+    chosen = graphs.split(0, 0).train[:num_graphs]
+    return chosen, int((graphs.node_ptr[chosen + 1] - graphs.node_ptr[chosen]).sum())
+
+
 def make_run(
-    variant: str, dataset: str, batch_size: int | None, root: Path, device: torch.device
+    variant: str, dataset: str, num_graphs: int, root: Path, device: torch.device
 ) -> tuple[Run, data.Batch]:
-    """A model and a batch of the first graphs of its training set."""
+    """A model and a batch."""
     model, settings = VARIANTS[variant]
     config = configs.load(dataset, model=model, **settings)
     graphs = loaded(dataset, root)
     run = Run(config, graphs, 0, 0, Place(Path("results/training"), device, quiet=True))
-    graph = run.split.train[: batch_size or config.batch_size]
-    return run, graphs.take(graph).to(device, run.dtype)
+    chosen, _ = first_graphs(dataset, num_graphs, root)
+    return run, graphs.take(chosen).to(device, run.dtype)
 
 
 def training_step(run: Run, batch: data.Batch) -> Callable[[], None]:
@@ -95,11 +103,11 @@ def validate(run: Run, batch: data.Batch) -> None:
 
 
 def measure_peaks(
-    variant: str, dataset: str, batch_size: int | None, root: Path, device: torch.device, threads: int
+    variant: str, dataset: str, num_graphs: int, root: Path, device: torch.device, threads: int
 ) -> dict[str, int]:
-    """Peak bytes of one step, and the size of its batch."""
+    """Peak bytes of one step."""
     prepare(device, threads)
-    run, batch = make_run(variant, dataset, batch_size, root, device)
+    run, batch = make_run(variant, dataset, num_graphs, root, device)
     validate(run, batch)
     step = training_step(run, batch)
     step()
@@ -107,8 +115,6 @@ def measure_peaks(
     return {
         "training": common.peak_bytes(step, device),
         "forward": common.peak_bytes(forward_step(run, batch), device),
-        "num_graphs": batch.num_graphs,
-        "num_nodes": batch.x.size(0),
     }
 
 
@@ -117,7 +123,8 @@ def measure_times(
 ) -> dict[str, dict[str, common.Timing]]:
     """Seconds of a step: all models in turns."""
     prepare(device, threads)
-    made = {variant: make_run(variant, dataset, None, root, device) for variant in variants}
+    batch_size = configs.load(dataset).batch_size
+    made = {variant: make_run(variant, dataset, batch_size, root, device) for variant in variants}
     steps = {"training": training_step, "forward": forward_step}
     return {
         name: common.timed({variant: step(*made[variant]) for variant in variants}, device, seconds)
@@ -150,23 +157,26 @@ def measure(dataset: str, options: argparse.Namespace, device: torch.device) -> 
         sys.exit(f"--models: expected names among {', '.join(configs.NAMES)}, got {', '.join(unknown)}")
     variants = [name for name, (model, _) in VARIANTS.items() if model in wanted]
     preset = configs.load(dataset)
-    graphs = loaded(dataset, options.data_root)
-    mean_nodes = graphs.x.size(0) / graphs.num_graphs
     results: list[dict[str, Any]] = []
     failed: set[str] = set()
     for variant in tqdm(variants, desc=f"{dataset}: memory"):
         for share in (0.5, 1) if options.quick else SHARES:
-            size = max(1, round(share * preset.batch_size))
-            if device.type == "cpu" and size * mean_nodes > PROFILED.get(variant, math.inf):
+            chosen, num_nodes = first_graphs(
+                dataset, max(1, round(share * preset.batch_size)), options.data_root
+            )
+            if device.type == "cpu" and num_nodes > PROFILED.get(variant, math.inf):
                 break
+            size = chosen.numel()
             peaks = common.isolated(
                 measure_peaks, variant, dataset, size, options.data_root, device, options.threads, **limits
             )
+            found = {"training": peaks, "forward": peaks} if isinstance(peaks, str) else peaks
+            results.append(
+                {"method": variant, "share": share, "num_graphs": size, "num_nodes": num_nodes, **found}
+            )
             if isinstance(peaks, str):
-                results.append({"method": variant, "share": share, "training": peaks, "forward": peaks})
                 failed |= {variant} if share <= 1 else set()
                 break
-            results.append({"method": variant, "share": share, **peaks})
     seconds = common.isolated(
         measure_times,
         [variant for variant in variants if variant not in failed],
@@ -190,7 +200,7 @@ def measure(dataset: str, options: argparse.Namespace, device: torch.device) -> 
     }
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = common.arguments(__doc__)
     parser.add_argument("--datasets", default=",".join(DATASETS), help="names, separated by commas")
     parser.add_argument("--models", default="", help="names, separated by commas (default: all)")
@@ -199,7 +209,11 @@ def main() -> None:
     )
     common.add_limits(parser)
     parser.set_defaults(time_limit=600.0)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     device = common.prepare(options)
     for dataset in options.datasets.split(","):
         path = options.output / f"training_{dataset}_{device.type}.json"

@@ -236,14 +236,25 @@ def needed(group: Group, result: Summary, paper: Figure | None) -> float | None:
 
 
 def matrix(
-    corner: str, members: list[Group], row_of: dict[str, str], key: str, paper: dict[str, dict[str, Figure]]
+    corner: str,
+    members: list[Group],
+    row_of: dict[str, str],
+    key: str,
+    paper: dict[str, dict[str, Figure]],
+    estimates: dict[str, dict[str, float]] | None = None,
 ) -> str:
     """Data sets in columns, and a row for every value of ``key``, with the paper's below.
 
-    ``row_of`` gives the title of a row by that value, in the order of the rows.
+    ``row_of`` gives the title of a row by that value, in the order of the rows. ``estimates`` are the hours
+    that cells would take, by that value and data set: what stands there if they are empty.
     """
     datasets = list(dict.fromkeys((group.dataset, group.name) for group in members))
-    cells = {(getattr(group, key), group.dataset): summary(group).cell() for group in members}
+    cells = {
+        (value, dataset): f"not run: about {hours:g} h"
+        for value, of_value in (estimates or {}).items()
+        for dataset, hours in of_value.items()
+    }
+    cells |= {(getattr(group, key), group.dataset): summary(group).cell() for group in members}
     rows = []
     for value, title in row_of.items():
         rows.append([title, *(cells.get((value, dataset), "") for dataset, _ in datasets)])
@@ -251,6 +262,12 @@ def matrix(
         if any(figures):
             rows.append([f"{title}, paper", *figures])
     return table([corner, *(name for _, name in datasets)], rows)
+
+
+def _published_rows(members: list[Group], published: dict[str, dict[str, Figure]]) -> list[str]:
+    datasets = list(dict.fromkeys(group.dataset for group in members))
+    rows = [[title, *(_figure(of.get(dataset)) for dataset in datasets)] for title, of in published.items()]
+    return table([], rows).splitlines()[2:]
 
 
 def _figure(figure: Figure | None) -> str:
@@ -279,10 +296,20 @@ def _reached(group: Group, result: Summary, paper: dict[str, dict[str, Figure]])
     return [_number(limit), reached + ("" if result.complete else ", so far")]
 
 
-def main_tables(members: list[Group], paper: dict[str, dict[str, Figure]]) -> list[str]:
+def main_tables(
+    members: list[Group],
+    paper: dict[str, dict[str, Figure]],
+    published: dict[str, dict[str, Figure]],
+    estimates: dict[str, dict[str, float]],
+) -> list[str]:
     """The paper's table of a task, and what there is to say about every cell."""
-    models = sorted({group.model for group in members}, key=lambda model: (position([*NAMES], model), model))
+    datasets = {group.dataset for group in members}
+    wanted = {model for model, of_model in estimates.items() if datasets & set(of_model)}
+    found = wanted | {group.model for group in members}
+    models = sorted(found, key=lambda model: (position([*NAMES], model), model))
     methods = {model: NAMES.get(model, model) for model in models}
+    # By others, on sets that the paper has not: rows without runs of ours.
+    others = {title: figures for title, figures in published.items() if datasets & set(figures)}
     rows = []
     node = members[0].task == "node"
     for group in members:
@@ -298,7 +325,8 @@ def main_tables(members: list[Group], paper: dict[str, dict[str, Figure]]) -> li
         )
     error = ["standard error over the splits"] if node else []
     return [
-        matrix("method", members, methods, "model", paper),
+        matrix("method", members, methods, "model", paper, estimates)
+        + "".join(f"\n{line}" for line in _published_rows(members, others)),
         table(["data set", "method", *error, "needed", "reached", *COSTS], rows),
     ]
 
@@ -411,7 +439,15 @@ def readme(text: str, records: list[Record]) -> str:
     return f"{before}{START}\n{headline(records)}\n{END}{after}"
 
 
-def report(records: list[Record], with_runs: bool = False) -> str:
+def read_estimates(folder: Path) -> dict[str, dict[str, float]]:
+    """Hours of one core that cells without runs would take, by model and data set, if the folder has them."""
+    path = folder / "estimates.yaml"
+    return yaml.safe_load(path.read_text()) or {} if path.exists() else {}
+
+
+def report(
+    records: list[Record], with_runs: bool = False, estimates: dict[str, dict[str, float]] | None = None
+) -> str:
     """All tables, as Markdown."""
     paper = yaml.safe_load(PAPER.read_text())
     everything = groups(records)
@@ -420,7 +456,10 @@ def report(records: list[Record], with_runs: bool = False) -> str:
     for task, title in TITLES.items():
         members = [group for group in plain if group.task == task]
         if members:
-            sections += [f"## {title}", *main_tables(members, paper["methods"])]
+            sections += [
+                f"## {title}",
+                *main_tables(members, paper["methods"], paper["published"], estimates or {}),
+            ]
     if ablation:
         sections += ["## Ablation", ablation_table(ablation, plain, paper), other_table(ablation)]
     for title, members in other.items():
@@ -435,6 +474,8 @@ def report(records: list[Record], with_runs: bool = False) -> str:
         "for graph tasks, unless marked, and over splits for node tasks. *Needed* is the paper's mean less "
         "its deviation (graph tasks) or less our standard error over the splits (node tasks)."
     )
+    if estimates:
+        explanation += " *Not run*: the hours of one core that a first epoch leads to expect."
     return "\n\n".join(["# Results", explanation, *sections]) + "\n"
 
 
@@ -476,7 +517,7 @@ def _write(options: argparse.Namespace) -> int:
             f"no finished runs in {options.folder}: expected <data set>/<model>/runs.jsonl in it, "
             "as python -m models.train writes them"
         )
-    text = report(records, options.runs)
+    text = report(records, options.runs, read_estimates(options.folder))
     print(text, end="")
     if options.markdown is not None:
         options.markdown.parent.mkdir(parents=True, exist_ok=True)

@@ -18,28 +18,36 @@ from planting import ROOT, main, plant, run
 
 SCRATCH = ROOT / "build" / "mutants-python"
 # Beside the copies of these, what is only read is linked to.
-COPIED = ("gpn_ops", "models", "tests")
-LINKED = ("benchmarks", "csrc", "docs", "pyproject.toml", "README.md")
+COPIED = ("benchmarks", "gpn_ops", "models", "tests")
+LINKED = ("csrc", "docs", "pyproject.toml", "README.md")
 
 # Which test file is about which source file.
 TEST_FILES = {
+    "benchmarks/common.py": "tests/test_benchmarks.py",
+    "benchmarks/methods.py": "tests/test_benchmarks.py",
+    "benchmarks/pages/training.py": "tests/test_training_benchmark.py",
+    "benchmarks/training.py": "tests/test_training_benchmark.py",
     "gpn_ops/keys.py": "tests/test_chunks.py",
     "gpn_ops/checks.py": "tests/test_chunks.py",
     "gpn_ops/chunks.py": "tests/test_chunks.py",
     "gpn_ops/distributed.py": "tests/test_distributed.py",
     "gpn_ops/nn/children.py": "tests/test_nn_scorer.py",
+    "gpn_ops/nn/conv.py": "tests/test_nn_conv.py",
     "gpn_ops/nn/connect.py": "tests/test_nn_pooling.py",
+    "gpn_ops/nn/dropout.py": "tests/models/test_blocks.py",
     "gpn_ops/nn/hierarchy.py": "tests/test_nn_hierarchy.py",
     "gpn_ops/nn/pooling.py": "tests/test_nn_pooling.py",
     "gpn_ops/nn/select.py": "tests/test_nn_pooling.py",
     "gpn_ops/ops/residual.py": "tests/test_nn_multiset.py",
     "gpn_ops/ops/coarsen.py": "tests/test_coarsen.py",
     "gpn_ops/ops/derivatives.py": "tests/test_reduce.py",
+    "gpn_ops/ops/dropout.py": "tests/test_dropout.py",
     "gpn_ops/ops/edge_logits.py": "tests/test_nn_scorer.py",
     "gpn_ops/ops/lift.py": "tests/test_reduce.py",
     "gpn_ops/ops/mask.py": "tests/test_mask.py",
     "gpn_ops/ops/reduce.py": "tests/test_reduce.py",
     "models/baselines.py": "tests/models/test_baselines.py",
+    "models/blocks.py": "tests/models/test_blocks.py",
     "models/common.py": "tests/models/test_files.py",
     "models/config.py": "tests/models/test_config.py",
     "models/data.py": "tests/models/test_data.py",
@@ -551,6 +559,138 @@ MUTANTS = [
         "",
         "test_heights_by_hand",
     ),
+    # -------------------------------------------------------------------------------------- lean models
+    Mutant(
+        "convolution-gathers-a-row-per-edge",
+        "gpn_ops/nn/conv.py",
+        'torch.sparse.mm(self.edges, x, "sum") if waits.is_host(x.device) else self.edges @ x\n',
+        'torch.segment_reduce(x[self.edges.col_indices()] * self.edges.values()[:, None], "sum", '
+        "lengths=self.edges.crow_indices().diff(), axis=0, initial=0)\n",
+        "test_no_row_per_edge",
+        quick=True,
+    ),
+    Mutant(
+        "self-loop-loses-its-weight",
+        "gpn_ops/nn/conv.py",
+        "loops = torch.where(looped, loops, 1.0)",
+        "loops = torch.ones_like(loops)",
+        "test_is_pygs_gcn_values_and_gradients",
+    ),
+    Mutant(
+        "no-gradient-of-a-self-loops-weight",
+        "gpn_ops/nn/conv.py",
+        "return grad_x, grad_weight, grad_diagonal, None",
+        "return grad_x, grad_weight, None, None",
+        "test_is_pygs_gcn_values_and_gradients",
+    ),
+    Mutant(
+        "weights-of-one-direction-taken",
+        "gpn_ops/nn/conv.py",
+        "if bool(((out - into).abs() > tolerance * largest).any()):",
+        "if False:",
+        "test_bad_input",
+    ),
+    Mutant(
+        "dropout-keeps-its-input",
+        "gpn_ops/ops/dropout.py",
+        "ctx.save_for_backward(*((output,) if ctx.relu else (seed,)))",
+        "ctx.save_for_backward(*((output,) if ctx.relu else (seed,)), inputs[0])",
+        "test_nothing_but_the_seed_or_the_output_is_kept",
+    ),
+    Mutant(
+        "dropout-in-evaluation",
+        "gpn_ops/nn/dropout.py",
+        "draw_seed(x, self.p, self.training)",
+        "draw_seed(x, self.p, True)",
+        "test_dropout_of_nothing_and_of_everything",
+        quick=True,
+    ),
+    Mutant(
+        "mlp-keeps-what-it-could-recompute",
+        "models/blocks.py",
+        "if torch.is_grad_enabled() and keeps_nothing(self.recompute, x.size(0) * self.kept_channels):",
+        "if False:",
+        "test_a_block_or_mlp_that_recomputes_is_the_same_and_keeps_its_input_only",
+    ),
+    Mutant(
+        "block-drops-after-its-last-layer",
+        "models/blocks.py",
+        "if self.act_last or k < len(self.convs) - 1:",
+        "if True:",
+        "test_dropout_follows_the_last_layer_with_act_last_only",
+    ),
+    # ---------------------------------------------------------------------------------------- benchmarks
+    Mutant(
+        "plot-drops-curves-beyond-its-colours",
+        "benchmarks/common.py",
+        "for position, name in enumerate(names):",
+        "for position, name in enumerate(names := names[: len(COLOURS)]):",
+        "test_every_curve_is_drawn_and_labelled",
+        quick=True,
+    ),
+    Mutant(
+        "curves-beyond-the-colours-look-alike",
+        "benchmarks/common.py",
+        "turn, colour = divmod(position, len(COLOURS))",
+        "turn, colour = 0, position % len(COLOURS)",
+        "test_every_curve_is_drawn_and_labelled",
+    ),
+    Mutant(
+        "labels-on-one-another",
+        "benchmarks/common.py",
+        "gap=12 / points_high)",
+        "gap=0)",
+        "test_every_curve_is_drawn_and_labelled",
+    ),
+    Mutant(
+        "x-marks-on-one-another",
+        "benchmarks/common.py",
+        "row = rows[size] = rows.get(size, 0) + 1",
+        "row = rows[size] = 1",
+        "test_what_ran_out_is_marked",
+    ),
+    Mutant(
+        "tables-hide-who-is-faster",
+        "benchmarks/common.py",
+        "for ratio, name in ratios if ratio < 1]",
+        "for ratio, name in ratios if ratio < 0]",
+        "test_tables_name_who_is_faster_and_who_slower",
+    ),
+    Mutant(
+        "gradients-of-a-step-not-counted",
+        "benchmarks/training.py",
+        "    run.optimizer.zero_grad()  # gradients are made in the step, and count\n",
+        "",
+        "test_gradients_count_in_a_step",
+    ),
+    Mutant(
+        "model-that-ran-out-is-missing-from-the-plot",
+        "benchmarks/pages/training.py",
+        "for read in (common.curves, common.exhausted))",
+        "for read in (common.curves, lambda results, what: {}))",
+        "test_report_summary_and_plot",
+    ),
+    Mutant(
+        "summary-hides-who-is-better",
+        "benchmarks/pages/training.py",
+        'row.append(", ".join(map(common.cell, ratios)) or str(peak))',
+        'row.append(", ".join(map(common.times, ratios)) or str(peak))',
+        "test_report_summary_and_plot",
+    ),
+    Mutant(
+        "out-of-time-called-out-of-memory",
+        "benchmarks/common.py",
+        "return OUT_OF_TIME if process.exitcode == -signal.SIGXCPU else OUT_OF_MEMORY",
+        "return OUT_OF_MEMORY",
+        "test_a_limit_of_processor_time_does_not_count_waiting",
+    ),
+    Mutant(
+        "results-of-two-commits-in-one-file",
+        "benchmarks/common.py",
+        'same = found["machine"]["commit"] == commit() and found["command"] == command()',
+        'same = found["command"] == command()',
+        "test_what_was_stopped_is_resumed",
+    ),
     Mutant(
         "two-rounds-of-refinement-less",
         "models/expressive.py",
@@ -601,7 +741,8 @@ def copy_sources(to: Path) -> None:
     to.mkdir(parents=True)
     for name in COPIED:
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
-    (to / "models" / "results").symlink_to(ROOT / "models" / "results")
+    for results in ("benchmarks/results", "models/results"):
+        (to / results).symlink_to(ROOT / results)
     for name in LINKED:
         (to / name).symlink_to(ROOT / name)
 

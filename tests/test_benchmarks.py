@@ -107,6 +107,24 @@ def test_isolated_stops_what_takes_too_much(common):
     assert common.isolated(torch.zeros, big, memory_bytes=2 << 30, seconds=60) == common.OUT_OF_MEMORY
 
 
+def burn(seconds):
+    start = time.process_time()
+    while time.process_time() < start + seconds:
+        pass
+    return seconds
+
+
+def test_a_limit_of_processor_time_does_not_count_waiting(common, monkeypatch):
+    monkeypatch.setattr(common, "clock", common.PROCESSOR)
+    limits = {"memory_bytes": 8 << 30, "seconds": 1}
+    assert common.isolated(time.sleep, 2, **limits) is None
+    assert common.isolated(burn, 0.1, **limits) == 0.1
+    assert common.isolated(burn, 60, **limits) == common.OUT_OF_TIME
+    monkeypatch.setattr(common, "PATIENCE", 2)
+    assert common.isolated(time.sleep, 60, **limits) == common.OUT_OF_TIME
+    assert common.isolated(os._exit, 1, **limits) == common.OUT_OF_MEMORY
+
+
 class PatchedCuda:
     """Gives torch.cuda answers in whatever process it is unpickled in: the spawned one, before it works."""
 
@@ -519,7 +537,7 @@ def test_tables_name_who_is_faster_and_who_slower(common):
 
     import report
 
-    assert [report.cell(ratio) for ratio in beside.values()] == ["**4.00**", "0.100", common.OUT_OF_MEMORY]
+    assert [common.cell(ratio) for ratio in beside.values()] == ["**4.00**", "0.100", common.OUT_OF_MEMORY]
     columns = {"a": beside, "b": {"TopKPooling": 12.0, "EdgePooling": 1.5, "DiffPool": 0.9}}
     assert report.better(columns) == "TopKPooling 12.0, EdgePooling 1.50"
     assert report.better({"a": {"EdgePooling": 0.1}}) == "none"
@@ -562,6 +580,21 @@ def test_the_layers_report_names_who_is_faster(common):
     content = {"results": [{"kind": layer.DENSE, **result}, {"kind": common.HUBS, **result}]}
     words = "- n = 10. Faster than ParsePooling: TopKPooling 4.00 times. Slower: SAGPooling 2.00 times."
     assert layer.report(content).count(words) == 2
+
+
+def test_a_convolution_before_the_pool_costs_little(common):
+    """At 100,000 nodes, forward, beside TopKPooling alone; forward and backward, beside TopKPooling with the
+    same convolution."""
+    import memory
+    import methods
+
+    def peak(name, backward):
+        limits = {"memory_bytes": 12 << 30, "seconds": 300}
+        return common.isolated(memory.measure, methods.named(name), 100_000, CPU, backward, 1, **limits)
+
+    ours = "UndirectedGCN + ParsePooling"
+    assert peak(ours, False) <= 1.75 * peak("TopKPooling", False)
+    assert peak(ours, True) <= 1.2 * peak("UndirectedGCN + TopKPooling", True)
 
 
 def test_methods_take_turns_in_rounds(common, monkeypatch):
@@ -665,6 +698,8 @@ def test_pages_say_how_figures_were_measured(common, tmp_path, monkeypatch):
     line = report.machine_line(content)
     assert ", 1 thread, processor time, torch " in line
     assert line.endswith(" A point had 12 GiB and 60 seconds.")
+    content["limits"]["clock"] = common.PROCESSOR
+    assert report.machine_line(content).endswith(" 60 seconds of processor time.")
 
 
 def test_no_benchmark_shadows_the_standard_library():

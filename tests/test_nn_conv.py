@@ -8,7 +8,7 @@ pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric"
 import graphs
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import GCNConv, GINConv, GraphConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv
 from torch_geometric.utils import to_torch_csr_tensor
 
 import gpn_ops
@@ -217,6 +217,7 @@ LEAN = {
         lambda: UndirectedGCNConv(CHANNELS, CHANNELS),
         lambda: Adjacency(LARGE, NODES, torch.ones(LARGE.size(1), requires_grad=True)),
     ),
+    "UndirectedGCNConv, EdgeIndex": (lambda: UndirectedGCNConv(CHANNELS, CHANNELS), edge_index_by_column),
     "GCNConv, CSR": (lambda: GCNConv(CHANNELS, CHANNELS), csr),
     "GINConv, CSR": (lambda: GINConv(torch.nn.Linear(CHANNELS, CHANNELS)), csr),
     "SAGEConv, CSR": (lambda: SAGEConv(CHANNELS, CHANNELS), csr),
@@ -227,8 +228,13 @@ HEAVY = {
     "GCNConv": (lambda: GCNConv(CHANNELS, CHANNELS), lambda: LARGE),
     "GCNConv, EdgeIndex": (lambda: GCNConv(CHANNELS, CHANNELS), edge_index_by_column),
     "GINConv": (lambda: GINConv(torch.nn.Linear(CHANNELS, CHANNELS)), lambda: LARGE),
+    "GINConv, EdgeIndex": (lambda: GINConv(torch.nn.Linear(CHANNELS, CHANNELS)), edge_index_by_column),
     "SAGEConv": (lambda: SAGEConv(CHANNELS, CHANNELS), lambda: LARGE),
+    "SAGEConv, EdgeIndex": (lambda: SAGEConv(CHANNELS, CHANNELS), edge_index_by_column),
     "GraphConv": (lambda: GraphConv(CHANNELS, CHANNELS), lambda: LARGE),
+    "GATConv": (lambda: GATConv(CHANNELS, CHANNELS), lambda: LARGE),
+    "GATConv, CSR": (lambda: GATConv(CHANNELS, CHANNELS), csr),
+    "GATConv, EdgeIndex": (lambda: GATConv(CHANNELS, CHANNELS), edge_index_by_column),
 }
 
 

@@ -34,28 +34,45 @@ CONTENT = {
     ]
     + [
         {"method": "TopK", "share": 1, "training": 2**20 * 50, "forward": 2**20, "num_nodes": 200},
-        {"method": "MinCut", "share": 0.5, "training": "out of memory", "forward": "out of memory"},
+        {"method": "SAG", "share": 1, "training": 2**20 * 20, "forward": 2**20, "num_nodes": 200},
+        {"method": "MinCut", "share": 0.5, **dict.fromkeys(("training", "forward"), "out of memory")}
+        | {"num_nodes": 100},
     ],
     "seconds": {
-        what: {name: {"median": 0.2, "low": 0.1, "high": 0.3} for name in ("GPN", "TopK")}
+        what: {
+            name: {"median": median, "low": 0.1, "high": 0.3}
+            for name, median in {"GPN": 0.2, "TopK": 0.1, "SAG": 0.4}.items()
+        }
         for what in ("training", "forward")
     },
+    "machine": {"threads": 1, "clock": "processor time"},
     "accuracy": {"GPN": {"runs": 10, "accuracy": 75.0, "epochs": 60.5, "seconds": 100.0, "commits": ["a"]}},
 }
 
 
-def test_report_and_highlights(training):
+def test_report_summary_and_plot(training):
     text = training.report(CONTENT)
     assert "| GPN | 40 | 200 | 1 | 200 | 1.00 |" in text
-    assert "| TopK | 50 | 200 | 1 | 200 | - |" in text
+    assert "| TopK | 50 | 100 | 1 | 100 | - |" in text
     assert "| MinCut | out of memory | - | out of memory | - | - |" in text
     assert "| GPN | 10 | 75.0 | 60.5 | 100.0 |" in text
-    from pages.training import highlights
+    from pages.training import summary
 
-    (row,) = highlights(CONTENT)
-    assert row == ["training step of a GPN, PROTEINS: peak memory / that of TopK", "0.80"]
+    # In bold what a peer needs less of, memory and time apart.
+    words, table = summary([CONTENT, CONTENT | {"dataset": "DD"}])
+    assert "(1 thread, processor time)" in words
+    assert table.splitlines()[0] == "| memory, time | GPN | TopK | SAG | MinCut |"
+    line = "40 MiB, 200 ms | 0.800, **2.00** | **2.00**, 0.500 | out of memory |"
+    assert table.splitlines()[2:] == [f"| PROTEINS | {line}", f"| DD | {line}"]
+    assert summary([]) == []
     (plot,) = training.plots(CONTENT).values()
-    assert plot.curves == {"GPN": [(100, 20 * 2**20), (200, 40 * 2**20)], "TopK": [(200, 50 * 2**20)]}
+    mebibyte = 2**20
+    assert plot.curves == {
+        "GPN": [(100, 20 * mebibyte), (200, 40 * mebibyte)],
+        "TopK": [(200, 50 * mebibyte)],
+        "SAG": [(200, 20 * mebibyte)],
+    }
+    assert plot.exhausted == {"MinCut": 100}
 
 
 def test_committed_runs_are_read(training):
@@ -68,7 +85,6 @@ def test_committed_runs_are_read(training):
 @needs_data
 def test_a_step_of_real_models(training):
     made = {name: training.measure_peaks(name, "MUTAG", 32, SHARED, CPU, 1) for name in ("GPN", "TopK")}
-    assert made["GPN"]["num_nodes"] == made["TopK"]["num_nodes"]
     for peaks in made.values():
         assert 0 < peaks["forward"] <= peaks["training"]
     less = training.measure_peaks("GPN, recompute=true", "MUTAG", 32, SHARED, CPU, 1)
@@ -78,6 +94,39 @@ def test_a_step_of_real_models(training):
     assert all(timing.median > 0 for found in times.values() for timing in found.values())
 
 
+@needs_data
+def test_gradients_count_in_a_step(training):
+    """With one small graph there is little else."""
+    run, _ = training.make_run("GPN", "MUTAG", 1, SHARED, CPU)
+    gradients = sum(parameter.numel() * parameter.element_size() for parameter in run.model.parameters())
+    peaks = training.measure_peaks("GPN", "MUTAG", 1, SHARED, CPU, 1)
+    assert peaks["training"] > gradients > peaks["forward"]
+
+
+@needs_data
+def test_what_ran_out_is_not_tried_again(training, monkeypatch):
+    tried, timed = [], []
+
+    def isolated(measure, *arguments, **limits):
+        if measure is training.measure_times:
+            timed.extend(arguments[0])
+            return {"training": {}, "forward": {}}
+        name, _, num_graphs, *_ = arguments
+        tried.append((name, num_graphs))
+        return "out of memory" if name == "TopK" and num_graphs > 64 else {"training": 2, "forward": 1}
+
+    monkeypatch.setattr(training.common, "isolated", isolated)
+    monkeypatch.setattr("sys.argv", ["training.py", "--models", "topk,sag", "--data-root", str(SHARED)])
+    options = training.parser().parse_args()
+    results = training.measure("MUTAG", options, CPU)["results"]
+    sizes = [("TopK", size) for size in (32, 64, 128)], [("SAG", size) for size in (32, 64, 128, 151)]
+    assert tried == [*sizes[0], *sizes[1]]
+    assert timed == ["SAG"]
+    last = results[2]
+    assert (last["method"], last["share"], last["training"]) == ("TopK", 1, "out of memory")
+    assert last["num_nodes"] == results[5]["num_nodes"] > results[1]["num_nodes"]
+
+
 # MiB that a training step of the TopK model took while dropout still kept its masks.
 MOST = {"PROTEINS": 50, "NCI1": 63, "DD": 210}
 
@@ -85,5 +134,6 @@ MOST = {"PROTEINS": 50, "NCI1": 63, "DD": 210}
 @needs_data
 @pytest.mark.parametrize("dataset", MOST)
 def test_a_gpn_trains_in_no_more_than_a_topk_model_took(training, dataset):
-    peaks = training.measure_peaks("GPN", dataset, None, SHARED, CPU, 1)
+    batch_size = training.configs.load(dataset).batch_size
+    peaks = training.measure_peaks("GPN", dataset, batch_size, SHARED, CPU, 1)
     assert peaks["training"] <= MOST[dataset] * 2**20

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import common
 
-from . import coarsen, epoch, layer, memory, parse, speed, traffic, training
+from . import coarsen, epoch, layer, memory, parse, predicted, speed, traffic, training
 
 DEVICES = ("cpu", "cuda")
 
@@ -54,6 +54,9 @@ SECTIONS = [
         "",
     ),
     Section("traffic", "Operators beside their predictions", "traffic.py", traffic, ""),
+    Section(
+        "predicted", "Layers and models beside their predictions", "predicted.py", predicted, predicted.NOTES
+    ),
 ]
 
 
@@ -94,5 +97,6 @@ def machine_line(content: dict[str, Any]) -> str:
         f"Python {machine['python']}, commit {machine['commit']}, {machine['date']}."
     )
     if limits:
-        text += f" A point had {limits['memory_gib']} GiB and {limits['seconds']:g} seconds."
+        of_clock = f" of {common.PROCESSOR}" if limits.get("clock") == common.PROCESSOR else ""
+        text += f" A point had {limits['memory_gib']} GiB and {limits['seconds']:g} seconds{of_clock}."
     return text

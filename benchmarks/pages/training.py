@@ -1,5 +1,6 @@
 """Tables and plots of the results of ``benchmarks/training.py``."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import common
@@ -12,19 +13,48 @@ baselines are PyG's, which gather a row of features per edge. TopK and SAG drop 
 level: they do less work, and are faster."""
 
 
-PEERS = ("TopK", "SAG", "GCN", "EdgePool")
+OURS = "GPN"
+SUMMARY = """\
+A training step of whole models, with the presets on the same batches: peak memory and time of a GPN, and
+both divided by those of the other models ({how}). **Bold: the other model needs less.** TopK and SAG drop
+half of the nodes at every level, and GCN pools once."""
 
 
-def highlights(content: dict[str, Any]) -> list[list[str]]:
-    """What README.md shows."""
-    peak = {
-        result["method"]: result["training"]
-        for result in content["results"]
-        if result["share"] == 1 and not isinstance(result["training"], str)
-    }
-    peers = [peer for peer in PEERS if peer in peak]
-    title = f"training step of a GPN, {content['dataset']}: peak memory / that of {', '.join(peers)}"
-    return [[title, ", ".join(f"{peak['GPN'] / peak[peer]:.2f}" for peer in peers)]] if peers else []
+def preset_peaks(content: dict[str, Any], what: str) -> dict[str, int | str]:
+    """Bytes of every model with the preset's batch, or why there is no figure: a model that fails with a
+    smaller batch is not tried with this one."""
+    found: dict[str, int | str] = {}
+    for result in content["results"]:
+        if result["share"] == 1 or (result["share"] < 1 and isinstance(result[what], str)):
+            found[result["method"]] = result[what]
+    return found
+
+
+def summary(contents: Sequence[dict[str, Any]]) -> list[str]:
+    """What README.md shows: a line a data set."""
+    if not contents:
+        return []
+    names = dict.fromkeys(
+        name
+        for content in contents
+        for name in preset_peaks(content, "training")
+        if not name.startswith(OURS)
+    )
+    rows = []
+    for content in contents:
+        peaks = preset_peaks(content, "training")
+        seconds = {name: timing["median"] for name, timing in content["seconds"]["training"].items()}
+        row = [content["dataset"], f"{mebibytes(peaks[OURS])} MiB, {1000 * seconds[OURS]:,.0f} ms"]
+        for name in names:
+            peak = peaks.get(name, "-")
+            ratios = [] if isinstance(peak, str) else [peaks[OURS] / peak, seconds[OURS] / seconds[name]]
+            row.append(", ".join(map(common.cell, ratios)) or str(peak))
+        rows.append(row)
+    ways = dict.fromkeys(common.how(content["machine"]) for content in contents)
+    return [
+        SUMMARY.format(how=" or ".join(ways)),
+        common.table(["memory, time", OURS, *names], rows),
+    ]
 
 
 def mebibytes(peak: int | str | None) -> str:
@@ -35,23 +65,14 @@ def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
     timed = content["seconds"]["training"]
     methods = dict.fromkeys([*(result["method"] for result in content["results"]), *timed])
-    grown = curves(content)
+    grown = common.curves(content["results"], "training")
     rows = []
     for name in methods:
-        at_preset = next(
-            (
-                result
-                for result in content["results"]
-                if result["method"] == name
-                and (result["share"] == 1 or (result["share"] < 1 and isinstance(result["training"], str)))
-            ),
-            {},
-        )
         cells = [name]
         for what in ("training", "forward"):
             timing = content["seconds"][what].get(name)
             cells += [
-                mebibytes(at_preset.get(what)),
+                mebibytes(preset_peaks(content, what).get(name)),
                 "-" if timing is None else f"{1000 * timing['median']:,.0f}",
             ]
         points = grown.get(name, [])
@@ -72,15 +93,7 @@ def report(content: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def curves(content: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
-    """(nodes, peak bytes of a training step) of every model."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for result in content["results"]:
-        if not isinstance(result["training"], str):
-            found.setdefault(result["method"], []).append((result["num_nodes"], result["training"]))
-    return found
-
-
 def plots(content: dict[str, Any]) -> dict[str, common.Plot]:
     title = f"Peak memory of a training step, {content['dataset']}"
-    return {"": common.Plot(title, "nodes of the batch", "bytes", curves(content), {})}
+    found = (read(content["results"], "training") for read in (common.curves, common.exhausted))
+    return {"": common.Plot(title, "nodes of the batch", "bytes", *found)}

@@ -207,6 +207,38 @@ def test_methods_in_rows_and_data_sets_in_columns():
     assert "- `python -m models.train NCI1`: commit abc1234, torch 2.13.0, cpu, threads: 1, runs: 10" in text
 
 
+def test_cells_that_were_not_run_say_what_they_would_take():
+    estimates = {"edgepool": {"DD": 20.0, "PROTEINS": 1.5}, "topk": {"PROTEINS": 3.0}, "gmt": {"Cora": 1.0}}
+    records = [
+        *folds([75.0] * 10),
+        *folds([77.0] * 10, dataset="DD"),
+        *folds([70.0] * 10, dataset="PROTEINS", model="topk"),
+    ]
+    text = report.report(records, estimates=estimates)
+    assert rows(text, "EdgePool") == [["EdgePool", "not run: about 1.5 h", "not run: about 20 h"]]
+    assert rows(text, "TopK") == [["TopK", "70.00 ± 0.00 over folds (10)"]]  # It was run.
+    assert rows(text, "EdgePool, paper")[0][2] == "72.77 ± 3.99"
+    assert "GMT" not in text
+    assert "*Not run*" in text
+    assert "*Not run*" not in report.report(records)
+
+
+def test_estimates_of_a_folder(tmp_path):
+    assert report.read_estimates(tmp_path) == {}
+    (tmp_path / "estimates.yaml").write_text("edgepool:\n  DD: 20\n")
+    assert report.read_estimates(tmp_path) == {"edgepool": {"DD": 20}}
+
+
+def test_published_figures_stand_below_ours():
+    records = [*folds([78.5] * 10, dataset="Minesweeper", metric="auc"), *folds([86.0] * 10, dataset="Cora")]
+    text = report.report(records)
+    order = [row[0] for row in rows(text.partition("## Node")[2]) if len(row) == 3]
+    assert order[:3] == ["method", "---", "GPN"]
+    assert order[-1] == "GAT-sep (Platonov et al.)"
+    assert rows(text, "GCN (Platonov et al.)") == [["GCN (Platonov et al.)", "", "89.75 ± 0.52"]]
+    assert "Platonov" not in report.report(folds([86.0] * 10, dataset="Cora"))
+
+
 def test_ablation_beside_the_paper():
     records = [
         *folds([75.0] * 10),
@@ -337,7 +369,7 @@ def test_the_page_of_results_is_what_the_committed_runs_give():
     results = report.PAPER.with_name("results")
     page = report.PAPER.parents[1] / "docs" / "results.md"
     records = report.read(results)
-    assert page.read_text() == report.report(records)
+    assert page.read_text() == report.report(records, estimates=report.read_estimates(results))
     readme = (report.PAPER.parents[1] / "README.md").read_text()
     command = "python -m models.report models/results --readme README.md"
     assert readme == report.readme(readme, records), command
