@@ -162,6 +162,13 @@ MUTANTS = [
         "",
         "tests/test_nn_errors.py::test_the_argument_is_named[EdgeScorer, directed: edge_index: int16]",
     ),
+    Mutant(
+        "penalty-on-gradients-of-a-convolution-lost",
+        "gpn_ops/nn/conv.py",
+        "                back = (ctx.adjacency @ grad).to(ctx.product)\n",
+        "                back = (ctx.adjacency @ grad.detach()).to(ctx.product)\n",
+        "test_derivatives_of_both_orders",
+    ),
     # ------------------------------------------------------------------------------------ layers as modules
     Mutant(
         "hooks-of-children-ignored",

@@ -106,15 +106,37 @@ def test_adjacency_as_a_dense_matrix(name):
 
 
 @pytest.mark.parametrize("edges", ["fused", "hooked"])
-def test_gradcheck_and_no_second_derivative(edges):
-    layer = UndirectedGCNConv(3, 3).double()
+def test_derivatives_of_both_orders(edges):
+    """The second order as well of the parameters, which a gradient penalty trains."""
+    layer = UndirectedGCNConv(3, 2).double()
     if edges == "hooked":
         layer.lin.register_forward_hook(lambda *_: None)
+
+    def convolved(x, weight, bias):
+        return torch.func.functional_call(layer, {"lin.weight": weight, "bias": bias}, (x, SORTED))
+
     x = torch.randn(N, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: layer(x, SORTED), x)
-    (grad,) = torch.autograd.grad(layer(x, SORTED).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()
+    arguments = (x, *(parameter.detach().requires_grad_() for parameter in (layer.lin.weight, layer.bias)))
+    assert torch.autograd.gradcheck(convolved, arguments)
+    assert torch.autograd.gradgradcheck(convolved, arguments)
+
+
+def test_derivatives_of_weights_of_edges():
+    pairs, slot = gpn_ops.undirected(SORTED, N)
+
+    def product(x, weight):
+        return Adjacency(SORTED, N, weight[slot], dtype=torch.float64) @ x
+
+    weight = 0.5 + torch.rand(pairs.size(1), dtype=torch.float64)
+    arguments = (torch.randn(N, 2, dtype=torch.float64, requires_grad=True), weight.requires_grad_())
+    assert torch.autograd.gradcheck(product, arguments)
+    assert torch.autograd.gradgradcheck(product, arguments)
+
+
+def test_forward_mode_is_refused():
+    layer = UndirectedGCNConv(3, 3)
+    with pytest.raises(RuntimeError):
+        torch.func.jvp(lambda x: layer(x, SORTED), (torch.randn(N, 3),), (torch.randn(N, 3),))
 
 
 def test_children_are_modules():

@@ -237,17 +237,27 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, diagonal: Tensor, adjacency: Adjacency) -> Tensor:
         ctx.adjacency = adjacency
-        ctx.save_for_backward(*((x,) if ctx.needs_input_grad[1] else ()))
+        ctx.save_for_backward(*((x, weight) if ctx.needs_input_grad[1] else ()))
         return adjacency.product(x).to(x.dtype)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         adjacency: Adjacency = ctx.adjacency
+        if torch.is_grad_enabled():
+            # Backward is differentiated in its turn: in operations that autograd knows, with a row per edge.
+            grad_x = adjacency @ grad if ctx.needs_input_grad[0] else None
+            if not ctx.needs_input_grad[1]:
+                return grad_x, None, None, None
+            x, weight = ctx.saved_tensors
+            assert adjacency.row is not None
+            wide_grad, wide_x = grad.to(weight.dtype), x.to(weight.dtype)
+            ends = ops.lift(wide_grad, adjacency.row), ops.lift(wide_x, adjacency.edges.col_indices())
+            grad_diagonal = (wide_grad * wide_x).sum(dim=1, keepdim=True)
+            return grad_x, (ends[0] * ends[1]).sum(dim=1), grad_diagonal, None
         grad_x = adjacency.product(grad).to(grad.dtype) if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
             return grad_x, None, None, None
-        (x,) = ctx.saved_tensors
+        x, _ = ctx.saved_tensors
         row, col = adjacency.row, adjacency.edges.col_indices()
         assert row is not None
         grad_weight = torch.empty_like(adjacency.weight)
@@ -283,10 +293,20 @@ class _Convolution(torch.autograd.Function):
             return out.to(product)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
+        if torch.is_grad_enabled():
+            # Backward is differentiated in its turn.
+            with torch.autocast(x.device.type, enabled=False):
+                back = (ctx.adjacency @ grad).to(ctx.product)
+                return (
+                    (back @ weight.to(ctx.product)).to(x.dtype) if needs_x else None,
+                    (back.t() @ x.to(ctx.product)).to(weight.dtype) if needs_weight else None,
+                    grad.sum(dim=0).to(ctx.bias_dtype) if needs_bias else None,
+                    None,
+                    None,
+                )
         grad_bias = grad.sum(dim=0, dtype=wide_dtype(grad.dtype)).to(ctx.bias_dtype) if needs_bias else None
         with torch.autocast(x.device.type, enabled=False):
             back = ctx.adjacency.product(grad)
