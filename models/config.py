@@ -302,7 +302,7 @@ def load(name: str, overrides: list[str] | None = None, trust: bool = False, **v
             raise ValueError(f"--set: expected key=value, got {override!r}")
         try:
             by_hand[key.strip()] = yaml.safe_load(text)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, RecursionError):  # The parser calls itself for every bracket.
             raise ValueError(f"--set: expected key=value, got {override!r}") from None
     by_hand |= values
     settings |= by_hand
@@ -319,7 +319,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"dataset: there is no file {path}")
     try:
         settings = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: expected YAML, got {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or ("dataset" not in settings and "base" not in settings):
         raise ValueError(f"{path}: expected key: value lines with at least 'dataset' or 'base'")

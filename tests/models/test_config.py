@@ -187,11 +187,14 @@ def test_folders_are_names_alone(name):
 
 def test_a_file_that_is_no_yaml(tmp_path):
     path = tmp_path / "mine.yaml"
-    for content in (b"dataset: [", b"\xff\xfe\x00", b"dataset: !!python/object/apply:os.getcwd []"):
+    contents = (b"dataset: [", b"\xff\xfe\x00", b"dataset: !!python/object/apply:os.getcwd []", b"[" * 2000)
+    for content in contents:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"mine\.yaml: expected YAML, got ") as caught:
             configs.load(str(path))
         assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="expected key=value, got"):
+        configs.load("PROTEINS", ["hidden=" + "[" * 2000])
     path.write_text("dataset: [x]\n")
     with pytest.raises(ValueError, match=r"dataset: expected str, got \['x'\]"):
         configs.load(str(path))
