@@ -1,6 +1,7 @@
 """The house: what may import what."""
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,17 @@ def test_no_underscored_module_is_imported_across_packages(path):
         if private and module[0] in PACKAGES:
             owner = ".".join(module[: private[0]])
             assert dotted(path).startswith(owner + ".") or dotted(path) == owner, name
+
+
+def test_nothing_that_is_ignored_is_tracked():
+    """Such as an environment: where it is tracked as a link, git replaces the folders of all who merge."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert listed.stdout == ""
