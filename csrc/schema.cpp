@@ -60,13 +60,14 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def(
       "edge_logits_backward(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, "
       "float dropout, Tensor? seed, SymInt tile_rows) -> Tensor[]");
-  m.def("residual(Tensor x, Tensor[] parameters, ScalarType product, float dropout, Tensor? seed) -> Tensor");
+  // LayerNorm(x + MLP(x)) of every row; with `cluster`, its sums over clusters (else num_clusters means
+  // nothing). `kept`: with keep, what backward would otherwise compute anew; else empty.
   m.def(
-      "residual_sum(Tensor x, Tensor cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "
-      "float dropout, Tensor? seed) -> Tensor");
+      "residual(Tensor x, Tensor? cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "
+      "float dropout, Tensor? seed, SymInt tile_rows, bool keep) -> (Tensor out, Tensor kept)");
   m.def(
       "residual_backward(Tensor grad, Tensor x, Tensor? cluster, Tensor[] parameters, ScalarType product, "
-      "float dropout, Tensor? seed) -> Tensor[]");
+      "float dropout, Tensor? seed, SymInt tile_rows, Tensor kept) -> Tensor[]");
 
   // `dominant` with its form chosen by hand ('auto', 'packed' or 'wide') and edge ids that start at
   // first_edge: what tests need to reach, at small sizes, the code that large graphs run.

@@ -1,6 +1,7 @@
 """DeepSets (equation 3) in tiles, and the plain reductions."""
 
 import copy
+import importlib
 
 import pytest
 import torch
@@ -13,8 +14,10 @@ import naive
 import submodules
 
 from gpn_ops import reference
-from gpn_ops.nn import DeepSets, Reduce
+from gpn_ops.nn import DeepSets, Reduce, children
 from gpn_ops.ops import residual_sum, tiles
+
+residual_module = importlib.import_module("gpn_ops.ops.residual")
 
 
 @pytest.fixture(params=["small tiles", "tiles"])
@@ -57,19 +60,19 @@ def test_kept_for_backward_or_computed_anew(device, num_layers):
     torch.manual_seed(0)
     x, cluster, num_clusters = example(device)
     anew = DeepSets(6, num_layers, recompute=True).double().to(device)
-    kept = DeepSets(6, num_layers, recompute=False).double().to(device)
-    kept.load_state_dict(anew.state_dict())
-    out, expected = kept(x, cluster, num_clusters), anew(x, cluster, num_clusters)
-    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
-    weight = torch.randn_like(out)
-    for actual, wanted in zip(
-        torch.autograd.grad(out, [x, *kept.parameters()], weight),
-        torch.autograd.grad(expected, [x, *anew.parameters()], weight),
-        strict=True,
-    ):
-        torch.testing.assert_close(actual, wanted, atol=1e-12, rtol=0)
-    with torch.no_grad():  # There is nothing to keep it for.
-        assert torch.equal(kept(x, cluster, num_clusters), anew(x, cluster, num_clusters))
+    expected = anew(x, cluster, num_clusters)
+    weight = torch.randn_like(expected)
+    expected_grads = torch.autograd.grad(expected, [x, *anew.parameters()], weight)
+    for recompute in (False, "auto"):
+        kept = DeepSets(6, num_layers, recompute=recompute).double().to(device)
+        kept.load_state_dict(anew.state_dict())
+        out = kept(x, cluster, num_clusters)
+        torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+        grads = torch.autograd.grad(out, [x, *kept.parameters()], weight)
+        for actual, wanted in zip(grads, expected_grads, strict=True):
+            torch.testing.assert_close(actual, wanted, atol=1e-12, rtol=0)
+        with torch.no_grad():  # There is nothing to keep it for.
+            assert torch.equal(kept(x, cluster, num_clusters), anew(x, cluster, num_clusters))
 
 
 @pytest.mark.usefixtures("tile_size")
@@ -134,9 +137,10 @@ def test_rows_in_half_precision_are_rounded_after_the_sum(device, dtype):
     parameters = [torch.zeros(6, 6), torch.zeros(6), torch.ones(6), bias]
     parameters = [parameter.to(device, dtype) for parameter in parameters]
     cluster = torch.zeros(4096, dtype=torch.int64, device=device)
-    sums = torch.ops.gpn.residual_sum(x, cluster, 1, parameters, dtype, 0.0, None)
     expected = torch.full((1, 6), 4096 * float(bias[0]), device=device)
-    torch.testing.assert_close(sums.float(), expected, rtol=torch.finfo(dtype).eps, atol=0)
+    for form in (torch.ops.gpn.residual, residual_module.plain_residual):
+        sums, _ = form(x, cluster, 1, parameters, dtype, 0.0, None, 1000, False)
+        torch.testing.assert_close(sums.float(), expected, rtol=torch.finfo(dtype).eps, atol=0)
 
 
 @pytest.mark.parametrize("recompute", [True, False])
@@ -149,6 +153,110 @@ def test_autocast(device, recompute):
     assert out.dtype == torch.float32
     assert not torch.equal(out, exact)
     torch.testing.assert_close(out, exact, atol=0.1, rtol=0)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# The operator
+# ------------------------------------------------------------------------------------------------------------
+
+
+def operator_arguments(channels, layers, dtype, num_rows, clusters, dropout):
+    generator = torch.Generator().manual_seed(0)
+
+    def values(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    parameters = []
+    for _ in range(layers):
+        parameters += [values(channels, channels) / channels**0.5, values(channels)]
+    parameters += [values(channels), values(channels)]
+    cluster = torch.randint(-1, 7, (num_rows,), generator=generator) if clusters else None
+    seed = torch.tensor(5) if dropout else None
+    return values(num_rows, channels), cluster, parameters, dropout, seed
+
+
+# A tile: less than a chunk of rows whose sums are taken together, several with a rest, everything.
+@pytest.mark.parametrize("tile_rows", [16, 150, 1000])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("clusters", [False, True])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("channels", [5, 48])
+@pytest.mark.parametrize(
+    ("dtype", "product"),
+    [
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.float32, torch.bfloat16),
+        (torch.float16, torch.float16),
+        (torch.bfloat16, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_the_kernel_and_the_loop_over_operators_agree(
+    dtype, product, channels, layers, clusters, dropout, tile_rows
+):
+    x, cluster, parameters, *dropped = operator_arguments(channels, layers, dtype, 331, clusters, dropout)
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    if torch.float16 in (dtype, product):
+        tolerance = 5e-3
+    elif torch.bfloat16 in (dtype, product):
+        tolerance = 0.05
+    grads = []
+    for keep in (False, True):
+        arguments = (x, cluster, 7, parameters, product, *dropped, tile_rows, keep)
+        out, kept = torch.ops.gpn.residual(*arguments)
+        plain, plain_kept = residual_module.plain_residual(*arguments)
+        assert out.dtype == plain.dtype == dtype
+        assert kept.shape == plain_kept.shape == (331 * (channels * layers + 2) if keep else 0,)
+        torch.testing.assert_close(out, plain, atol=tolerance * float(plain.abs().max()), rtol=0)
+
+        grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+        arguments = (grad, x, cluster, parameters, product, *dropped, tile_rows)
+        grads.append(torch.ops.gpn.residual_backward(*arguments, kept))
+        expected = residual_module.plain_residual_backward(*arguments, plain_kept)
+        for results in grads:
+            for actual, wanted in zip(results, expected, strict=True):
+                assert actual.dtype == wanted.dtype
+                assert bool(wanted.abs().max() > 0)
+                torch.testing.assert_close(actual, wanted, atol=tolerance * float(wanted.abs().max()), rtol=0)
+
+
+def test_the_kernel_gives_the_same_bits_for_any_number_of_threads():
+    x, cluster, parameters, *dropped = operator_arguments(64, 2, torch.float32, 3000, True, 0.3)
+    grad, results, before = torch.randn(7, 64), [], torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        settings = (parameters, torch.float32, *dropped, 700)
+        sums, kept = torch.ops.gpn.residual(x, cluster, 7, *settings, True)
+        results.append([sums, kept, *torch.ops.gpn.residual_backward(grad, x, cluster, *settings, kept)])
+    torch.set_num_threads(before)
+    for others in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], others, strict=True))
+
+
+def test_no_rows():
+    parameters = [torch.eye(3), torch.zeros(3), torch.ones(3), torch.zeros(3)]
+    settings = (parameters, torch.float32, 0.0, None, 16)
+    x, cluster = torch.empty(0, 3), torch.empty(0, dtype=torch.int64)
+    sums, kept = torch.ops.gpn.residual(x, cluster, 2, *settings, True)
+    assert torch.equal(sums, torch.zeros(2, 3))
+    grad_x, *grads = torch.ops.gpn.residual_backward(torch.ones(2, 3), x, cluster, *settings, kept)
+    assert grad_x.shape == (0, 3)
+    assert not any(bool(grad.any()) for grad in grads)
+
+
+def test_what_is_little_is_kept(device, monkeypatch):
+    """Forward and backward of DeepSets, counted by its products."""
+    torch.manual_seed(0)
+    x, cluster, num_clusters = example(device)
+    once = 2 * (x.size(0) + num_clusters) * 6 * 6
+    module = DeepSets(6).double().to(device)
+    assert submodules.flops(lambda: module(x, cluster, num_clusters)) == (once, 2 * once)
+    monkeypatch.setattr(children, "KEPT_BYTES", 4 * x.numel() - 1)
+    assert submodules.flops(lambda: module(x, cluster, num_clusters)) == (
+        once,
+        2 * once + 2 * x.size(0) * 6 * 6,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -225,11 +333,12 @@ EVERY_WAY = pytest.mark.parametrize(
     "make",
     [
         DeepSets,
+        lambda d: DeepSets(d, recompute=True),
         lambda d: DeepSets(d, recompute=False),
         lambda d: hooked(DeepSets(d)),
         lambda d: Reduce("max"),
     ],
-    ids=["recompute", "keep", "hooked", "max"],
+    ids=["auto", "recompute", "keep", "hooked", "max"],
 )
 
 

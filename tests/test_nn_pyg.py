@@ -238,8 +238,9 @@ def test_operators_are_well_defined(device):
     for seed in (None, torch.tensor(3, device=device)):
         settings = (torch.float32, 0.5, seed)
         torch.library.opcheck(torch.ops.gpn.edge_logits, (x, pairs, scoring, *settings, 16))
-        torch.library.opcheck(torch.ops.gpn.residual, (x, mlp, *settings))
-        torch.library.opcheck(torch.ops.gpn.residual_sum, (x, cluster, 3, mlp, *settings))
+        for keep in (False, True):
+            torch.library.opcheck(torch.ops.gpn.residual, (x, None, 0, mlp, *settings, 16, keep))
+            torch.library.opcheck(torch.ops.gpn.residual, (x, cluster, 3, mlp, *settings, 16, keep))
 
 
 # ------------------------------------------------------------------------------------------------------------

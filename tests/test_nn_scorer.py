@@ -387,7 +387,7 @@ def test_second_derivatives(device, num_layers, recompute):
 
 def test_derivatives_that_are_not_implemented_raise(device):
     h, edge_index = example(device)
-    scorer = EdgeScorer(6).double().to(device)
+    scorer = EdgeScorer(6, recompute=True).double().to(device)
     (grad,) = torch.autograd.grad(scorer(h, edge_index).sum(), h, create_graph=True)
     with pytest.raises(RuntimeError, match=r"second derivatives .* EdgeScorer\(recompute=False\) has them"):
         grad.sum().backward()

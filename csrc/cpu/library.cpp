@@ -1,6 +1,7 @@
 // The operators for CPU tensors.
 #include "../ops/edge_logits.h"
 #include "../ops/register.h"
+#include "../ops/residual.h"
 #include "coarsen.h"
 #include "components.h"
 #include "device.h"
@@ -14,12 +15,15 @@
 #include "parse.h"
 #include "progress.h"
 #include "reduce.h"
+#include "residual.h"
 #include "sorted_pairs.h"
 #include "undirected.h"
 
 STABLE_TORCH_LIBRARY_IMPL(gpn, CPU, m) {
   GPN_IMPLEMENT_OPERATORS(m, gpn::cpu::Device)
-  // On CUDA the second is a loop over tiles, in gpn_ops/ops/.
   m.impl("edge_logits", GPN_BOX(gpn::cpu::Device, edge_logits));
+  // On CUDA these are loops over tiles, in gpn_ops/ops/.
   m.impl("edge_logits_backward", GPN_BOX(gpn::cpu::Device, edge_logits_backward));
+  m.impl("residual", GPN_BOX(gpn::cpu::Device, residual));
+  m.impl("residual_backward", GPN_BOX(gpn::cpu::Device, residual_backward));
 }

@@ -56,17 +56,18 @@ class DeepSets(torch.nn.Module):
 
     where each MLP is Linear (ReLU, dropout, Linear)*, and ends in LayerNorm(input + output).
 
-    What the MLPs give exists for one tile of nodes at a time, and is computed anew in backward. It exists for
-    all nodes at once while gradients are on and :obj:`recompute` is off, and where a child was replaced,
-    subclassed or has hooks: it is called then, as any module is.
+    What the MLPs give exists for one tile of nodes at a time, and is computed anew in backward unless it is
+    little. It exists for all nodes at once while gradients are on and :obj:`recompute` is off, and where a
+    child was replaced, subclassed or has hooks: it is called then, as any module is.
 
     Args:
         in_channels (int): Size of each node's features, of the hidden layers and of the output.
         num_layers (int, optional): The number of Linear layers of each MLP. (default: :obj:`1`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
-        recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for memory
-            in proportion to the number of layers. If :obj:`"auto"`, only where that is little (4 MiB an
-            MLP), and so is faster. Results are the same. (default: :obj:`True`)
+        recompute (bool or str, optional): If :obj:`True`, backward computes anew what forward computed. If
+            :obj:`False`, it finds that, for memory in proportion to the number of layers. If :obj:`"auto"`,
+            only where that is little (4 MiB an MLP), and so is faster. Results are the same.
+            (default: :obj:`"auto"`)
 
     Example:
         >>> import torch
@@ -76,7 +77,7 @@ class DeepSets(torch.nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, num_layers: int = 1, dropout: float = 0.0, recompute: bool | str = True
+        self, in_channels: int, num_layers: int = 1, dropout: float = 0.0, recompute: bool | str = "auto"
     ) -> None:
         super().__init__()
         check_num_layers("num_layers", num_layers)
@@ -116,23 +117,30 @@ class DeepSets(torch.nn.Module):
         if first is None:
             sums = ops.reduce(self._residual(x, self.lins1, self.norm1, seeds[0]), cluster, num_clusters)
         else:
-            sums = ops.residual_sum(x, cluster, num_clusters, *first, self.dropout, seeds[0])
+            parameters, product, keep = first
+            sums = ops.residual_sum(
+                x, cluster, num_clusters, parameters, product, self.dropout, seeds[0], keep
+            )
         second = self._tiled(num_clusters, x, (*self.lins2, self.norm2))
         if second is None:
             return self._residual(sums, self.lins2, self.norm2, seeds[1])
-        return ops.residual(sums, *second, self.dropout, seeds[1])
+        parameters, product, keep = second
+        return ops.residual(sums, parameters, product, self.dropout, seeds[1], keep)
 
     def _tiled(
         self, num_rows: int, x: Tensor, layers: tuple[torch.nn.Module, ...]
-    ) -> tuple[list[Tensor], torch.dtype] | None:
-        """Parameters and dtype of products for the operators on tiles; None if the children are called."""
+    ) -> tuple[list[Tensor], torch.dtype, bool] | None:
+        """Parameters, dtype of products and what to keep for the operators on tiles; None if the children are
+        called."""
         if not are_plain(layers):
             return None
         parameters = parameters_of(layers)
         product = matmul_dtype(x, parameters[0])
         # What goes into the LayerNorm, and what comes out of every hidden layer.
         kept_values = num_rows * self.in_channels * self.num_layers
-        return (parameters, product) if keeps_nothing(self.recompute, kept_values) else None
+        keep = not keeps_nothing(self.recompute, kept_values)
+        # All of it is for autograd to keep, which has second derivatives.
+        return None if keep and self.recompute != "auto" else (parameters, product, keep)
 
     def _residual(
         self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm, seed: Tensor | None

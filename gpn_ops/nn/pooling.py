@@ -100,10 +100,10 @@ class ParsePooling(torch.nn.Module):
             that the coarse graph carries the weights of equation 2. (default: :obj:`False`)
         edge_reduce (str, optional): How the attributes of edges that become one are reduced: :obj:`"sum"`,
             :obj:`"mean"` or :obj:`"max"`, which alone takes integers. (default: :obj:`"sum"`)
-        recompute (bool or str, optional): If :obj:`False`, what the MLPs compute is kept for backward instead
-            of being computed anew, in memory for several rows of features per node and edge. If
-            :obj:`"auto"`, only where these are few (4 MiB an MLP): the fastest in a model whose upper
-            levels are small. Results are the same. (default: :obj:`True`)
+        recompute (bool or str, optional): If :obj:`True`, backward computes anew what the MLPs computed. If
+            :obj:`False`, it is kept, in memory for several rows of features per node and edge. If
+            :obj:`"auto"`, it is kept where it is little (4 MiB an MLP), which is faster. Results are the
+            same. (default: :obj:`"auto"`)
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
             training, so that dropout in the scorer makes them differ, as in the code of the paper. The
             scorer has twice as many rows then. (default: :obj:`False`)
@@ -135,7 +135,7 @@ class ParsePooling(torch.nn.Module):
         self_loops: bool = False,
         weighted: bool = False,
         edge_reduce: str = "sum",
-        recompute: bool | str = True,
+        recompute: bool | str = "auto",
         directed_scores: bool = False,
         edge_dim: int | None = None,
     ) -> None:

@@ -51,7 +51,7 @@ class EdgeScorer(torch.nn.Module):
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
         recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for several
             rows of features per edge. If :obj:`"auto"`, only where that is little (4 MiB), and so is faster.
-            One layer needs neither. Results are the same. (default: :obj:`True`)
+            One layer needs neither. Results are the same. (default: :obj:`"auto"`)
         edge_dim (int, optional): Size of each edge's attributes, if they count in its score. Where the edges
             of a pair (an edge, its reverse, duplicates) differ in their attributes, the mean is the pair's.
             (default: :obj:`None`)
@@ -71,7 +71,7 @@ class EdgeScorer(torch.nn.Module):
         in_channels: int,
         num_layers: int = 2,
         dropout: float = 0.0,
-        recompute: bool | str = True,
+        recompute: bool | str = "auto",
         edge_dim: int | None = None,
     ) -> None:
         super().__init__()

@@ -53,7 +53,7 @@ class SelectParse(Select):
         dropout (float, optional): Dropout probability in the scorer. (default: :obj:`0.0`)
         self_loops (bool, optional): If :obj:`True`, a self-loop is added to every node that has none, and
             competes: a node that scores highest with itself chooses no neighbour. (default: :obj:`False`)
-        recompute (bool or str, optional): As in :class:`EdgeScorer`. (default: :obj:`True`)
+        recompute (bool or str, optional): As in :class:`EdgeScorer`. (default: :obj:`"auto"`)
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
             training, so that dropout in the scorer makes them differ, as in the code of the paper. The
             scorer has twice as many rows then. (default: :obj:`False`)
@@ -74,7 +74,7 @@ class SelectParse(Select):
         num_layers: int = 2,
         dropout: float = 0.0,
         self_loops: bool = False,
-        recompute: bool | str = True,
+        recompute: bool | str = "auto",
         directed_scores: bool = False,
         edge_dim: int | None = None,
     ) -> None:

@@ -6,11 +6,33 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ..checks import check_count, check_x_and_cluster
-from . import derivatives
+from ..checks import (
+    check,
+    check_cluster_values,
+    check_count,
+    check_device,
+    check_dtype,
+    check_floating,
+    check_rows,
+    check_shape,
+    check_x_and_cluster,
+    sum_dtype,
+)
+from . import derivatives, tiles, waits
+from .dropout import check_seed
 from .lift import lift
-from .reduce import accumulate_, cluster_sizes
-from .tiles import Residual, TileDropout, like_parameters, product_flops, tiles, wide_dtype
+from .reduce import accumulate_
+from .tiles import (
+    Normalised,
+    Residual,
+    ResidualState,
+    TileDropout,
+    autocast_off,
+    cut,
+    like_parameters,
+    product_flops,
+    wide_dtype,
+)
 
 
 def residual(
@@ -19,6 +41,7 @@ def residual(
     product: torch.dtype,
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    keep: bool = False,
 ) -> Tensor:
     r""":math:`\mathrm{LayerNorm}(\mathbf{x} + \mathrm{MLP}(\mathbf{x}))`, where the MLP is Linear (ReLU,
     dropout, Linear)*.
@@ -45,7 +68,8 @@ def residual(
         >>> ops.residual(torch.tensor([[1.0, 2.0]]), parameters, torch.float32)
         tensor([[-1.0000,  1.0000]])
     """
-    return torch.ops.gpn.residual(x, parameters, product, dropout, seed)
+    rows = tiles.tile_rows(x.device, x.size(1), len(parameters) // 2)
+    return torch.ops.gpn.residual(x, None, 0, parameters, product, dropout, seed, rows, keep)[0]
 
 
 def residual_sum(
@@ -56,6 +80,7 @@ def residual_sum(
     product: torch.dtype,
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    keep: bool = False,
 ) -> Tensor:
     r"""The sum of :func:`residual` over the nodes of each cluster, without holding it for all nodes.
 
@@ -63,7 +88,7 @@ def residual_sum(
         x (torch.Tensor): :math:`[n, d]`.
         cluster (torch.Tensor): The cluster of each node, int64 :math:`[n]`. A node of cluster -1 is in none.
         num_clusters (int): The number of clusters :math:`c`.
-        parameters, product, dropout, seed: As in :func:`residual`.
+        parameters, product, dropout, seed, keep: As in :func:`residual`.
 
     Returns:
         torch.Tensor: :math:`[c, d]`, differentiable once in :obj:`x` and the parameters.
@@ -78,62 +103,177 @@ def residual_sum(
         >>> ops.residual_sum(torch.eye(2), torch.tensor([0, 0]), 1, parameters, torch.float32)
         tensor([[0., 0.]])
     """
-    return torch.ops.gpn.residual_sum(x, cluster, num_clusters, parameters, product, dropout, seed)
+    rows = tiles.tile_rows(x.device, x.size(1), len(parameters) // 2)
+    arguments = (x, cluster, num_clusters, parameters, product, dropout, seed, rows, keep)
+    return torch.ops.gpn.residual(*arguments)[0]
 
 
-def _block(
-    x: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
-) -> Residual:
-    return Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed))
-
-
-@torch.library.impl("gpn::residual", "CompositeExplicitAutograd")
-def _(
-    x: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
-) -> Tensor:
-    block = _block(x, parameters, product, dropout, seed)
-    out = torch.empty_like(x)
-    for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
-        out[tile] = block.forward(x[tile], tile.start)
-    return out
-
-
-@torch.library.register_fake("gpn::residual")
-def _(x: Tensor, *_: Any) -> Tensor:
-    return torch.empty_like(x)
-
-
-@torch.library.impl("gpn::residual_sum", "CompositeExplicitAutograd")
-def _(
+def check_residual(
     x: Tensor,
-    cluster: Tensor,
+    cluster: Tensor | None,
+    parameters: list[Tensor],
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int | torch.SymInt,
+) -> None:
+    check_floating("x", x)
+    check_shape("x", x, ("num_nodes", None), ("channels", None))
+    if cluster is not None:
+        check_x_and_cluster(x, cluster)
+    count, channels = len(parameters), ("channels", x.size(1))
+    if count < 4 or count % 2:
+        raise RuntimeError(
+            "parameters: expected weight and bias of every Linear, then those of the LayerNorm, "
+            f"got {count} tensors"
+        )
+    for i, parameter in enumerate(parameters):
+        is_weight = i % 2 == 0 and i + 2 < count
+        check_floating(f"parameters[{i}]", parameter)
+        check_shape(f"parameters[{i}]", parameter, *((channels, channels) if is_weight else (channels,)))
+        check_device(f"parameters[{i}]", parameter, "x", x)
+    if not 0 <= dropout <= 1:
+        raise RuntimeError(f"dropout: expected a probability, got {dropout:g}")
+    if seed is not None:
+        check_seed(seed, "x", x)
+    check(tile_rows >= 1, lambda: f"tile_rows: expected a positive integer, got {tile_rows}")
+
+
+def check_residual_backward(
+    grad: Tensor,
+    x: Tensor,
+    cluster: Tensor | None,
+    parameters: list[Tensor],
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int | torch.SymInt,
+    kept: Tensor,
+) -> None:
+    check_residual(x, cluster, parameters, dropout, seed, tile_rows)
+    check_floating("grad", grad)
+    check_shape("grad", grad, ("num_clusters", None), ("channels", x.size(1)))
+    check_rows("grad", grad, x, x.size(0) if cluster is None else grad.size(0))
+    check_dtype("kept", kept, sum_dtype(x))
+    check_shape("kept", kept, ("size", _kept_size(x, parameters) if kept.numel() else 0))
+    check_device("kept", kept, "x", x)
+
+
+def _check_clusters_exist(cluster: Tensor | None, num_clusters: int) -> None:
+    """Where it costs no wait: the operators on tiles would name a place in their tile."""
+    if cluster is not None and waits.is_host(cluster.device):
+        check_cluster_values(cluster, -1, "num_clusters", num_clusters)
+
+
+def _kept_size(x: Tensor, parameters: list[Tensor]) -> int:
+    """How many values forward may keep: of every row the results of the hidden layers, what goes into the
+    LayerNorm, its mean and factor."""
+    return x.size(0) * (x.size(1) * (len(parameters) // 2 - 1) + 2)
+
+
+class _Kept:
+    """What forward keeps, in one tensor. The operator that wrote it reads it, so only its size is fixed."""
+
+    def __init__(self, kept: Tensor, x: Tensor, parameters: list[Tensor]) -> None:
+        num_rows, layers = x.size(0), len(parameters) // 2 - 1
+        rows = layers * x.numel()
+        self.rows = kept[:rows].view(layers, *x.shape)
+        self.statistics = kept[rows:].view(2, num_rows, 1)
+
+    def store(self, tile: slice, state: ResidualState) -> None:
+        for to, z in zip(self.rows[:, tile], [*state.inputs[1:], state.total], strict=True):
+            to.copy_(z)
+        for to, z in zip(self.statistics[:, tile], (state.norm.mean, state.norm.rstd), strict=True):
+            to.copy_(z)
+
+    def load(self, tile: slice, x: Tensor) -> ResidualState:
+        *hidden, total = self.rows[:, tile]
+        mean, rstd = self.statistics[:, tile]
+        return ResidualState([x, *hidden], total, Normalised(total, mean, rstd))
+
+
+def plain_residual(
+    x: Tensor,
+    cluster: Tensor | None,
     num_clusters: int,
     parameters: list[Tensor],
     product: torch.dtype,
     dropout: float,
     seed: Tensor | None,
-) -> Tensor:
-    check_x_and_cluster(x, cluster)
+    tile_rows: int,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    """As :func:`residual` and :func:`residual_sum`, in tiles of so many rows; without a gradient."""
+    check_residual(x, cluster, parameters, dropout, seed, tile_rows)
     check_count("num_clusters", num_clusters)
-    block = _block(x, parameters, product, dropout, seed)
-    sums = x.new_zeros(num_clusters, x.size(1), dtype=block.wide)
-    for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
-        try:
-            accumulate_(sums, block.forward(x[tile], tile.start), cluster[tile])
-        except RuntimeError:
-            cluster_sizes(cluster, num_clusters)  # names a bad id by its place among all
-            raise
-    return sums.to(x.dtype)
+    _check_clusters_exist(cluster, num_clusters)
+    block = Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed))
+    kept = x.new_empty(_kept_size(x, parameters) if keep else 0, dtype=block.wide)
+    out = torch.empty_like(x)
+    if cluster is not None:
+        out = x.new_zeros(num_clusters, x.size(1), dtype=block.wide)
+    with autocast_off(x.device):
+        for tile in cut(x.size(0), tile_rows):
+            state = block.forward(x[tile], tile.start)
+            if keep:
+                _Kept(kept, x, parameters).store(tile, state)
+            if cluster is None:
+                out[tile] = state.norm.out
+            else:
+                accumulate_(out, state.norm.out, cluster[tile])
+    return out.to(x.dtype), kept
 
 
-@torch.library.register_fake("gpn::residual_sum")
-def _(x: Tensor, cluster: Tensor, num_clusters: int, *_: Any) -> Tensor:
-    check_x_and_cluster(x, cluster)
+@torch.library.register_fake("gpn::residual")
+def _(
+    x: Tensor,
+    cluster: Tensor | None,
+    num_clusters: int,
+    parameters: list[Tensor],
+    product: torch.dtype,
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    check_residual(x, cluster, parameters, dropout, seed, tile_rows)
     check_count("num_clusters", num_clusters)
-    return x.new_empty(num_clusters, x.size(1))
+    out = x.new_empty(x.size(0) if cluster is None else num_clusters, x.size(1))
+    return out, x.new_empty(_kept_size(x, parameters) if keep else 0, dtype=wide_dtype(x.dtype))
 
 
-@torch.library.impl("gpn::residual_backward", "CompositeExplicitAutograd")
+def plain_residual_backward(
+    grad: Tensor,
+    x: Tensor,
+    cluster: Tensor | None,
+    parameters: list[Tensor],
+    product: torch.dtype,
+    dropout: float,
+    seed: Tensor | None,
+    tile_rows: int,
+    kept: Tensor,
+) -> list[Tensor]:
+    """The gradients of x and of the parameters; with ``cluster``, ``grad`` is that of the clusters' sums."""
+    check_residual_backward(grad, x, cluster, parameters, dropout, seed, tile_rows, kept)
+    _check_clusters_exist(cluster, grad.size(0))
+    block = Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed))
+    grad_x = torch.empty_like(x)
+    grads = block.start_backward()
+    with autocast_off(x.device):
+        for tile in cut(x.size(0), tile_rows):
+            if kept.numel():
+                state = _Kept(kept, x, parameters).load(tile, x[tile].to(block.wide))
+            else:
+                state = block.forward(x[tile], tile.start)
+            rows = grad[tile] if cluster is None else lift(grad, cluster[tile])
+            grad_x[tile] = block.backward(rows.to(block.wide), state)
+    return [grad_x, *like_parameters(grads, parameters)]
+
+
+# The form that is made of other operators, for devices that have no kernel of their own.
+torch.library.impl("gpn::residual", "CompositeExplicitAutograd", plain_residual)
+torch.library.impl("gpn::residual_backward", "CompositeExplicitAutograd", plain_residual_backward)
+
+
+@torch.library.register_fake("gpn::residual_backward")
 def _(
     grad: Tensor,
     x: Tensor,
@@ -142,66 +282,48 @@ def _(
     product: torch.dtype,
     dropout: float,
     seed: Tensor | None,
+    tile_rows: int,
+    kept: Tensor,
 ) -> list[Tensor]:
-    """The gradients of x and of the parameters; with ``cluster``, ``grad`` is that of the clusters' sums."""
-    block = _block(x, parameters, product, dropout, seed)
-    grad_x = torch.empty_like(x)
-    grads = block.start_backward()
-    for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
-        rows = grad[tile] if cluster is None else lift(grad, cluster[tile])
-        grad_x[tile] = block.backward(rows.to(block.wide), x[tile], tile.start)
-    return [grad_x, *like_parameters(grads, parameters)]
-
-
-@torch.library.register_fake("gpn::residual_backward")
-def _(grad: Tensor, x: Tensor, cluster: Tensor | None, parameters: list[Tensor], *_: Any) -> list[Tensor]:
+    check_residual_backward(grad, x, cluster, parameters, dropout, seed, tile_rows, kept)
     return [torch.empty_like(tensor) for tensor in (x, *parameters)]
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, parameters, ctx.product, ctx.dropout, seed = inputs
-    ctx.save_for_backward(x, None, seed, *parameters)
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, cluster, _, parameters, ctx.product, ctx.dropout, seed, ctx.tile_rows, _ = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, cluster, seed, output[1], *parameters)
 
 
-def _save_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, cluster, _, parameters, ctx.product, ctx.dropout, seed = inputs
-    ctx.save_for_backward(x, cluster, seed, *parameters)
-
-
-def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
-    x, cluster, seed, *parameters = ctx.saved_tensors
+def _backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Any, ...]:
+    x, cluster, seed, kept, *parameters = ctx.saved_tensors
+    if grad is None:
+        return None, None, None, [None] * len(parameters), *(None,) * 5
     grad_x, *grads = torch.ops.gpn.residual_backward(
-        grad, x, cluster, parameters, ctx.product, ctx.dropout, seed
+        grad, x, cluster, parameters, ctx.product, ctx.dropout, seed, ctx.tile_rows, kept
     )
-    return grad_x, grads
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    grad_x, grads = _gradients(ctx, grad)
-    return grad_x, grads, None, None, None
-
-
-def _backward_sum(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    grad_x, grads = _gradients(ctx, grad)
-    return grad_x, None, None, grads, None, None, None
+    return grad_x, None, None, grads, *(None,) * 5
 
 
 derivatives.register("residual", _backward, _save)
-derivatives.register("residual_sum", _backward_sum, _save_sum)
 derivatives.register_last("residual_backward", "DeepSets(recompute=False) has them")
 
 
 @register_flop_formula(torch.ops.gpn.residual)
-def _(x: torch.Size, parameters: list[torch.Size], *_: Any, **__: Any) -> int:
-    return product_flops(x[0], parameters)
-
-
-@register_flop_formula(torch.ops.gpn.residual_sum)
 def _(x: torch.Size, _: Any, __: int, parameters: list[torch.Size], *___: Any, **____: Any) -> int:
     return product_flops(x[0], parameters)
 
 
 @register_flop_formula(torch.ops.gpn.residual_backward)
-def _(_: Any, x: torch.Size, __: Any, parameters: list[torch.Size], *___: Any, **____: Any) -> int:
-    """Everything once more, then two products for every one."""
-    return 3 * product_flops(x[0], parameters)
+def _(
+    _: Any,
+    x: torch.Size,
+    __: Any,
+    parameters: list[torch.Size],
+    *arguments: Any,
+    **___: Any,
+) -> int:
+    """Everything once more unless it was kept, then two products for every one."""
+    kept = arguments[-1]
+    return (2 if kept[0] else 3) * product_flops(x[0], parameters)

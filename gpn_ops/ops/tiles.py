@@ -241,6 +241,14 @@ class Hidden:
         return grad
 
 
+class ResidualState(NamedTuple):
+    """What :class:`Residual` makes of a tile."""
+
+    inputs: list[Tensor]  # of every Linear
+    total: Tensor  # what goes into the LayerNorm
+    norm: Normalised
+
+
 class Residual:
     """LayerNorm(z + MLP(z)), the MLP being Linear (ReLU, dropout, Linear)*.
 
@@ -253,33 +261,34 @@ class Residual:
     ) -> None:
         self.wide = wide
         self.dropout = dropout
-        self.hidden = Hidden(parameters[:-4], False, product, wide, dropout)
-        self.linear = Linear(parameters[-4], parameters[-3], product, wide)
-        self.norm = LayerNorm(parameters[-2], parameters[-1], wide)
+        *linears, norm = zip(parameters[::2], parameters[1::2], strict=True)
+        self.linears = [Linear(*linear, product, wide) for linear in linears]
+        self.norm = LayerNorm(*norm, wide)
 
-    def forward(self, x: Tensor, row: int) -> Tensor:
+    def forward(self, x: Tensor, row: int) -> ResidualState:
+        """Of rows of which the first has this number."""
         self.dropout.start(row)
-        x = x.to(self.wide)
-        out = self.linear.forward(self.hidden.forward(x)).add_(x)
-        return self.norm.forward(out).out
+        inputs = [x.to(self.wide)]
+        for layer, linear in enumerate(self.linears[:-1]):
+            inputs.append(self.dropout.relu_(linear.forward(inputs[-1]), layer))
+        total = self.linears[-1].forward(inputs[-1]).add_(inputs[0])
+        return ResidualState(inputs, total, self.norm.forward(total))
 
     def start_backward(self) -> list[Tensor]:
-        return [
-            *self.hidden.start_backward(),
-            *self.linear.start_backward(),
-            *self.norm.start_backward(),
-        ]
+        layers: list[Linear | LayerNorm] = [*self.linears, self.norm]
+        return [grad for layer in layers for grad in layer.start_backward()]
 
-    def backward(self, grad: Tensor, x: Tensor, row: int) -> Tensor:
-        """The gradient of the input rows ``x``, which are recomputed."""
-        self.dropout.start(row)
-        x = x.to(self.wide)
-        z = self.hidden.forward_saving(x)
-        total = self.linear.forward(z).add_(x)
-        _, mean, rstd = self.norm.forward(total)
-        grad_total = self.norm.backward(grad, total, mean, rstd)
-        del total
-        return self.hidden.backward(self.linear.backward(grad_total, z)).add_(grad_total)
+    def backward(self, grad: Tensor, state: ResidualState) -> Tensor:
+        """The gradient of the rows."""
+        grad_total = self.norm.backward(grad, state.total, state.norm.mean, state.norm.rstd)
+        grad = self.linears[-1].backward(grad_total, state.inputs[-1])
+        for linear, z, out in zip(
+            self.linears[-2::-1], state.inputs[-2::-1], state.inputs[:0:-1], strict=True
+        ):
+            # Also masks what dropout set to zero.
+            grad = torch.ops.aten.threshold_backward(grad, out, 0)
+            grad = linear.backward(self.dropout.backward_(grad), z)
+        return grad.add_(grad_total)
 
 
 def like_parameters(grads: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
