@@ -451,6 +451,13 @@ MUTANTS = [
         "    record = run.train()\n",
         "test_weights_that_cannot_be_written_leave_the_run_to_be_made",
     ),
+    Mutant(
+        "jobs-that-outlive-their-command",
+        "models/train.py",
+        "    command.join()\n    os._exit(1)\n",
+        "    command.join()\n",
+        "test_jobs_of_a_killed_command_end",
+    ),
     # ------------------------------------------------------------------------------- settings, files, lines
     Mutant(
         "trials-that-are-off-rename-runs",
