@@ -572,6 +572,59 @@ def test_forward_mode_raises(device, options):
         pool(forward_ad.make_dual(x, x), edge_index)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"recompute": False}, {"scorer_layers": 1, "multiset": "mean"}, {"multiset": "max"}],
+    ids=str,
+)
+def test_transforms_of_torch_func(device, options):
+    """Derivatives of both orders are those of autograd, or raise, whichever way levels are nested."""
+    edge_index, x = simple_graph(12, 15, device=device), features(12, device=device)
+    pool = layer(device, **options)
+    parameters = {name: parameter.detach() for name, parameter in pool.named_parameters()}
+
+    def loss(x, parameters=parameters):
+        return torch.func.functional_call(pool, parameters, (x, edge_index)).x.tanh().sum()
+
+    def of_autograd(x):
+        return torch.autograd.grad(loss(x), x, create_graph=True)[0]
+
+    of_func = torch.func.grad(loss)
+    of_parameters = torch.func.grad(loss, argnums=1)(x, parameters)
+    expected = torch.autograd.grad(pool(x, edge_index).x.tanh().sum(), list(pool.parameters()))
+    for name, wanted in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(of_parameters[name], wanted)
+    x.requires_grad_()
+    torch.testing.assert_close(of_func(x), of_autograd(x))
+    nested = (
+        lambda: torch.func.grad(lambda x: of_func(x).square().sum())(x),
+        lambda: torch.autograd.grad(of_func(x).square().sum(), x)[0],
+    )
+    if options in ({}, {"multiset": "max"}):  # The tiles of the scorer: no second derivatives.
+        for second in nested:
+            with pytest.raises(RuntimeError, match="second derivatives are not implemented"):
+                second()
+    else:
+        wanted = torch.autograd.grad(of_autograd(x).square().sum(), x)[0]
+        assert bool(wanted.abs().max() > 0)
+        for second in nested:
+            torch.testing.assert_close(second(), wanted)
+    for forward_over_reverse in (
+        lambda: torch.func.jvp(of_func, (x,), (x,)),
+        lambda: torch.func.grad(lambda x: torch.func.jvp(loss, (x,), (x,))[1])(x),
+    ):
+        with pytest.raises(RuntimeError, match="forward-mode derivatives"):
+            forward_over_reverse()
+
+
+def test_gradients_of_every_sample():
+    edge_index, x = simple_graph(12, 15), features(12)
+    pool = layer(scorer_layers=1, multiset="mean")
+    gradient = torch.func.grad(lambda x: pool(x, edge_index).x.square().sum())
+    samples = torch.stack([x, 2 * x, 3 * x])  # the same clusters
+    torch.testing.assert_close(torch.vmap(gradient)(samples), torch.stack([*map(gradient, samples)]))
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Manners
 # ------------------------------------------------------------------------------------------------------------
