@@ -70,7 +70,7 @@ class Recorder(TorchDispatchMode):
 
 
 # Those that have a kernel for the CPU, and are made of others on CUDA.
-LOOPS = ("gpn::edge_logits_backward",)
+LOOPS = ("gpn::edge_logits_backward", "gpn::residual", "gpn::residual_backward")
 
 
 def has_kernel(name: str) -> bool:

@@ -106,6 +106,7 @@ def test_option_table_is_complete_and_right_about_defaults():
         "off": False,
         '`"deepsets"`': "deepsets",
         '`"sum"`': "sum",
+        '`"auto"`': "auto",
         "0": 0,
         "1": 1,
         "2": 2,

@@ -182,7 +182,8 @@ KeptRows<W> kept_tile(const Residual<W>& block, int64_t rows, const Scratch& scr
   return {room<W>(scratch, KeptRows<W>::size(rows, width, layers)), rows, width, layers};
 }
 
-// out[i] = the block of row i; with clusters, out[c] = its sum over the rows of cluster c. Where `kept` has
+// out[i] = the block of row i; with clusters, out[c] = its sum over the rows of cluster c. Without them
+// num_clusters is -1. Where `kept` has
 // memory, it takes what backward takes of all rows.
 template <class Parallel, class T, class Products, class Scratch>
 void residual_kernel(const Parallel& parallel, const Residual<Sum<T>>& block, const Segments<>& segments,
@@ -190,9 +191,10 @@ void residual_kernel(const Parallel& parallel, const Residual<Sum<T>>& block, co
                      const Scratch& scratch) {
   using W = Sum<T>;
   const auto [cluster, rows, width, num_clusters] = segments;
+  const bool sums_up = num_clusters >= 0;
   const int64_t most = std::min(tile_rows, rows);
   W* sums = nullptr;
-  if (cluster != nullptr) {
+  if (sums_up) {
     check_clusters(parallel, cluster, rows, -1, num_clusters);
     sums = room_for_sums(out, num_clusters * width, scratch);
     clear(parallel, sums, num_clusters * width);
@@ -200,7 +202,7 @@ void residual_kernel(const Parallel& parallel, const Residual<Sum<T>>& block, co
   const bool keeps = kept.memory != nullptr;
   const KeptRows<W> tile = keeps ? kept : kept_tile(block, most, scratch);
   // A tile of the results, which may be in the place of what is not kept.
-  const bool has_place = cluster == nullptr && std::is_same_v<T, W>;
+  const bool has_place = !sums_up && std::is_same_v<T, W>;
   W* tile_out = has_place ? nullptr : keeps ? room<W>(scratch, most * width) : tile.total(0);
   W* wide = std::is_same_v<T, W> ? nullptr : room<W>(scratch, most * width);
 
@@ -212,13 +214,13 @@ void residual_kernel(const Parallel& parallel, const Residual<Sum<T>>& block, co
     }
     residual_rows(parallel, block, widened(parallel, x + begin * width, count, width, wide), begin, count,
                   products, tile, keeps ? begin : 0, to);
-    if (cluster != nullptr) {
+    if (sums_up) {
       accumulate(parallel, Segments<>{cluster + begin, count, width, num_clusters}, to, sums);
     } else {
       finish_sums(parallel, to, nullptr, count, width, out + begin * width);
     }
   }
-  if (cluster != nullptr) finish_sums(parallel, sums, nullptr, num_clusters, width, out);
+  if (sums_up) finish_sums(parallel, sums, nullptr, num_clusters, width, out);
 }
 
 // grad: of the results; with clusters, of their sums. `kept`: what forward kept; nothing where it has no
@@ -230,7 +232,8 @@ void residual_backward_kernel(const Parallel& parallel, const Residual<Sum<T>>& 
                               const ResidualGradients<Sum<T>>& grads, const Scratch& scratch) {
   using W = Sum<T>;
   const auto [cluster, rows, width, num_clusters] = segments;
-  if (cluster != nullptr) check_clusters(parallel, cluster, rows, -1, num_clusters);
+  const bool sums_up = num_clusters >= 0;
+  if (sums_up) check_clusters(parallel, cluster, rows, -1, num_clusters);
   const int64_t most = std::min(tile_rows, rows), last = block.layers() - 1;
   const int64_t chunks = (most + kRowChunk - 1) / kRowChunk, sums_size = ResidualSums<W>::kCount * width;
   const bool keeps = kept.memory != nullptr;
@@ -259,7 +262,7 @@ void residual_backward_kernel(const Parallel& parallel, const Residual<Sum<T>>& 
     for_each_chunk(parallel, count, width, [&](int64_t row, int64_t size) {
       W* g = grad_total + row * width;
       for (int64_t i = 0; i < size; ++i) {
-        const int64_t from = cluster ? cluster[begin + row + i] : begin + row + i;
+        const int64_t from = sums_up ? cluster[begin + row + i] : begin + row + i;
         for (int64_t k = 0; k < width; ++k) g[i * width + k] = from < 0 ? W(0) : W(grad[from * width + k]);
       }
       W* sums = partial + row / kRowChunk * sums_size;

@@ -68,11 +68,11 @@ class ResidualTensors {
   std::vector<Tensor> others_;
 };
 
-// Without a cluster, each row is one of the results.
+// Without clusters, each row is one of the results: there are -1 then, as an empty tensor may be at null.
 inline Segments<> segments_of(const std::optional<Tensor>& contiguous_cluster, const Tensor& x,
                               int64_t num_clusters) {
   const int64_t* cluster = contiguous_cluster ? contiguous_cluster->const_data_ptr<int64_t>() : nullptr;
-  return {cluster, x.size(0), x.size(1), num_clusters};
+  return {cluster, x.size(0), x.size(1), contiguous_cluster ? num_clusters : -1};
 }
 
 template <class W>
