@@ -25,11 +25,11 @@ Some of it is carried on from smaller runs:
   straight line, which ``tests/test_gpu_model.py`` checks. Calls of the same operator with arguments of the
   same shapes, as for the tiles of an MLP, are counted once.
 - Workload b runs with one of the ten graphs, c with 1/8 of the nodes and edges. A tile shrinks with them, so
-  there are as many of them as at full size; what has rows is multiplied, what is as large as a parameter is
-  not. Launches and waits of our operators are those of the smaller run, whose tiles are still too large for
-  CUB to sort in one block: at full size, ids have up to 3 bits more each, so coarsening and pairing may sort
-  in one pass more, of two launches; of b, the sorts over all nodes take CUB's long way, some 7 launches more
-  for each.
+  there are as many of them as at full size, and so does what may be kept for backward; what has rows is
+  multiplied, what is as large as a parameter is not. Launches and waits of our operators are those of the
+  smaller run, whose tiles are still too large for CUB to sort in one block: at full size, ids have up to 3
+  bits more each, so coarsening and pairing may sort in one pass more, of two launches; of b, the sorts over
+  all nodes take CUB's long way, some 7 launches more for each.
 """
 
 import argparse
@@ -49,6 +49,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
+from gpn_ops.nn import children
 from gpn_ops.ops import tiles, waits
 
 LAUNCH, WAIT = 5e-6, 15e-6  # seconds of the host
@@ -495,6 +496,7 @@ def as_on_cuda(tally: Tally) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for owner, name, function in (
             (tiles, "tile_rows", tile_rows),
+            (children, "KEPT_BYTES", children.KEPT_BYTES // tally.scale),
             (waits, "is_host", lambda device: False),
             (torch.nn.functional, "dropout", dropout),
             (Tensor, "tolist", tolist),

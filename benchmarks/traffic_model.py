@@ -113,5 +113,6 @@ def steps_of(operator: str, size: Size) -> list[Step]:
             Step("sum_runs", per_node=4 + 4 + row + row * size.clusters / size.nodes),
         ]
     if operator == "pair_dot":
-        return [Step("pair_dot", per_edge=16 + 2 * SCORE * size.channels + SCORE)]
+        row = SCORE * size.channels
+        return [Step("pair_dot", per_edge=16 + row + SCORE, per_node=row)]
     raise ValueError(f"operator: expected a known one, got {operator!r}")

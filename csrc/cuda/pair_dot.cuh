@@ -13,21 +13,54 @@ __device__ inline bool pair_in_range(const Pairs& pairs, int64_t p) {
   return false;
 }
 
-// out[p] = sum over k of h[i, k] * weight[k] * h[j, k]: a warp a pair, in a fixed order.
+// A lane's columns of the first node's row, which it keeps from pair to pair; further ones are read again.
+constexpr int kHeldColumns = 4;
+constexpr int64_t kWarpsWanted = 8192;
+
+// How many neighbouring pairs a warp takes: few where there would be too few warps.
+inline int64_t pairs_of_warp(int64_t count) { return std::clamp<int64_t>(count / kWarpsWanted, 1, kWarp); }
+
+// out[p] = sum over k of h[i, k] * weight[k] * h[j, k]: each in a fixed order, by a warp that takes `stretch`
+// pairs, at most kWarp. Those that have their first node in common read its row once.
 // Registers: 64.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads)
-    pair_dot(Pairs pairs, const T* h, const T* weight, int64_t width, T* out) {
+    pair_dot(Pairs pairs, const T* h, const T* weight, int64_t width, int64_t stretch, T* out) {
   const int lane = threadIdx.x % kWarp;
-  for (int64_t p = thread_index() / kWarp; p < pairs.count; p += thread_count() / kWarp) {
-    Sum<T> sum = 0;
-    if (pair_in_range(pairs, p)) {
-      const T* a = h + pairs.first[p] * width;
-      const T* b = h + pairs.second[p] * width;
-      for (int64_t k = lane; k < width; k += kWarp) sum += Sum<T>(a[k]) * Sum<T>(b[k]) * Sum<T>(weight[k]);
+  Sum<T> held[kHeldColumns] = {};
+  int64_t holds = -1;  // whose row that is
+  for (int64_t begin = thread_index() / kWarp * stretch; begin < pairs.count;
+       begin += thread_count() / kWarp * stretch) {
+    const int count = int(pairs.count - begin < stretch ? pairs.count - begin : stretch);
+    // A lane reads a pair, and has its result in the end.
+    const bool usable = lane < count && pair_in_range(pairs, begin + lane);
+    const int64_t first = usable ? pairs.first[begin + lane] : -1;
+    const int64_t second = usable ? pairs.second[begin + lane] : -1;
+    Sum<T> own = 0;
+    for (int q = 0; q < count; ++q) {
+      const int64_t i = __shfl_sync(0xffffffffu, first, q), j = __shfl_sync(0xffffffffu, second, q);
+      if (i < 0) continue;
+      const T* a = h + i * width;
+      const T* b = h + j * width;
+      if (i != holds) {
+        for (int c = 0; c < kHeldColumns; ++c) {
+          const int64_t k = lane + c * kWarp;
+          if (k < width) held[c] = Sum<T>(a[k]);
+        }
+        holds = i;
+      }
+      Sum<T> sum = 0;
+      for (int c = 0; c < kHeldColumns; ++c) {
+        const int64_t k = lane + c * kWarp;
+        if (k < width) sum += held[c] * Sum<T>(b[k]) * Sum<T>(weight[k]);
+      }
+      for (int64_t k = lane + kHeldColumns * kWarp; k < width; k += kWarp) {
+        sum += Sum<T>(a[k]) * Sum<T>(b[k]) * Sum<T>(weight[k]);
+      }
+      for (int bits = kWarp / 2; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
+      if (lane == q) own = sum;
     }
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) sum += __shfl_down_sync(0xffffffffu, sum, offset);
-    if (lane == 0) out[p] = T(sum);
+    if (lane < count) out[begin + lane] = T(own);
   }
 }
 
@@ -44,18 +77,17 @@ __global__ void own_ends(Pairs pairs, Index* owner, Index* item) {
   }
 }
 
-// What an item adds to column k of its node: the gradient of the product times the other node.
+// What an item adds to column k of its node: the pair's gradient times the other node.
 template <class T>
 struct DotTerm {
   using Value = Sum<T>;
   Pairs pairs;
-  const T* grad;    // [count]
-  const T* weight;  // [width]
+  const T* grad;  // [count]
   const T* h;
   int64_t width;
   __device__ Value operator()(int64_t item, int64_t k) const {
     const int64_t p = item / 2, other = item % 2 == 0 ? pairs.second[p] : pairs.first[p];
-    return Value(grad[p]) * Value(weight[k]) * Value(h[other * width + k]);
+    return Value(grad[p]) * Value(h[other * width + k]);
   }
   __device__ static Value join(Value a, Value b) { return a + b; }
 };
@@ -71,23 +103,26 @@ void add_both_ends(const Launcher& launch, const Pairs& pairs, int64_t width, Te
   fold(launch, runs, width, term, store, scratch);
 }
 
-// ------------------------------------------------------------------------------------- the weight's gradient
+// ------------------------------------------------------------------------------------------------ gradients
 
-// partial[tile, k] = sum over the pairs p of a tile of grad[p] * h[i, k] * h[j, k].
-// Registers: 40.
+// From a node's sums of the other nodes of its pairs, each times the pair's gradient: grad_h is such a sum
+// times the weight; the weight's gradient is half of all sums, each times its node, as a pair is in those of
+// both ends. partial[tile, k] is that of a tile of nodes. sums may be where grad_h is. Registers: 40.
 template <class T>
 __global__ void __launch_bounds__(kMostThreads, 1)
-    sum_tiles(Pairs pairs, const T* grad, const T* h, int64_t width, int64_t tile, double* partial) {
-  const int64_t tiles = (pairs.count + tile - 1) / tile;
+    finish_nodes(const Sum<T>* sums, const T* h, const T* weight, int64_t num_nodes, int64_t width,
+                 int64_t tile, T* grad_h, double* partial) {
+  const int64_t tiles = (num_nodes + tile - 1) / tile;
   for (int64_t at = thread_index(); at < tiles * width; at += thread_count()) {
     const int64_t begin = at / width * tile, k = at % width;
-    const int64_t end = begin + tile < pairs.count ? begin + tile : pairs.count;
-    Sum<T> sum = 0;
-    for (int64_t p = begin; p < end; ++p) {
-      if (!fits(pairs.first[p], pairs.num_nodes) || !fits(pairs.second[p], pairs.num_nodes)) continue;
-      sum += Sum<T>(grad[p]) * Sum<T>(h[pairs.first[p] * width + k]) * Sum<T>(h[pairs.second[p] * width + k]);
+    const int64_t end = begin + tile < num_nodes ? begin + tile : num_nodes;
+    Sum<T> total = 0;
+    for (int64_t i = begin * width + k; i < end * width; i += width) {
+      const Sum<T> sum = sums[i];
+      total += Sum<T>(h[i]) * sum;
+      grad_h[i] = T(sum * Sum<T>(weight[k]));
     }
-    partial[at] = double(sum);
+    partial[at] = double(total) / 2;
   }
 }
 
@@ -105,41 +140,44 @@ __global__ void add_tiles(const double* partial, int64_t rows, int64_t width, in
   }
 }
 
-// grad_weight[k] = sum over all pairs; tile by tile, so that no thread adds more than a tile of terms.
-template <class T, class Scratch>
-void sum_pairs(const Launcher& launch, const Pairs& pairs, const T* grad, const T* h, int64_t width,
-               T* grad_weight, const Scratch& scratch) {
-  const int64_t tile = int64_t(1) << launch.piece_bits;
-  const auto tiles_of = [=](int64_t rows) { return (rows + tile - 1) / tile; };
-  if (pairs.count == 0) {
+// Tile by tile, so that no thread adds more than a tile of terms.
+template <class Index, class T, class Scratch>
+void pair_dot_backward(const Launcher& launch, const Pairs& pairs, const T* grad, const T* h, const T* weight,
+                       int64_t width, T* grad_h, T* grad_weight, const Scratch& scratch) {
+  using W = Sum<T>;
+  const int64_t num_nodes = pairs.num_nodes, tile = int64_t(1) << launch.piece_bits;
+  // Fewer nodes a thread: it reads two rows for each.
+  const int64_t node_tile = std::max<int64_t>(tile / 8, 1);
+  const auto tiles_of = [](int64_t rows, int64_t size) { return (rows + size - 1) / size; };
+  if (num_nodes == 0) {
     launch(fill<T>, width, grad_weight, width, T(0));
     return;
   }
-  int64_t rows = tiles_of(pairs.count);
+  W* sums = nullptr;
+  if constexpr (std::is_same_v<T, W>) {
+    sums = grad_h;
+  } else {
+    sums = room<W>(scratch, num_nodes * width);
+  }
+  add_both_ends<Index>(launch, pairs, width, DotTerm<T>{pairs, grad, h, width}, StoreSum<W>{sums, false},
+                       scratch);
+  int64_t rows = tiles_of(num_nodes, node_tile);
   double* partial = room<double>(scratch, rows * width);
-  launch(sum_tiles<T>, rows * width, pairs, grad, h, width, tile, partial);
-  for (; rows > tile; rows = tiles_of(rows)) {
-    double* total = room<double>(scratch, tiles_of(rows) * width);
-    launch(add_tiles<double>, tiles_of(rows) * width, partial, rows, width, tile, total);
+  launch(finish_nodes<T>, rows * width, sums, h, weight, num_nodes, width, node_tile, grad_h, partial);
+  for (; rows > tile; rows = tiles_of(rows, tile)) {
+    double* total = room<double>(scratch, tiles_of(rows, tile) * width);
+    launch(add_tiles<double>, tiles_of(rows, tile) * width, partial, rows, width, tile, total);
     partial = total;
   }
   launch(add_tiles<T>, width, partial, rows, width, tile, grad_weight);
 }
 
-// ------------------------------------------------------------------------------------------------ gradients
-
-template <class Index, class T, class Scratch>
-void pair_dot_backward(const Launcher& launch, const Pairs& pairs, const T* grad, const T* h, const T* weight,
-                       int64_t width, T* grad_h, T* grad_weight, const Scratch& scratch) {
-  add_both_ends<Index>(launch, pairs, width, DotTerm<T>{pairs, grad, weight, h, width},
-                       StoreSum<T>{grad_h, false}, scratch);
-  sum_pairs(launch, pairs, grad, h, width, grad_weight, scratch);
-}
-
 template <class T>
 void pair_dot_kernel(const Launcher& launch, const Pairs& pairs, const T* h, const T* weight, int64_t width,
                      T* out) {
-  launch(pair_dot<T>, pairs.count * kWarp, pairs, h, weight, width, out);
+  const int64_t stretch = pairs_of_warp(pairs.count);
+  const int64_t warps = (pairs.count + stretch - 1) / stretch;
+  launch(pair_dot<T>, warps * kWarp, pairs, h, weight, width, stretch, out);
 }
 
 template <class T, class Scratch>

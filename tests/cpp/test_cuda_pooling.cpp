@@ -4,6 +4,7 @@
 //
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "cuda/coarsen.cuh"
 #include "cuda/dropout.cuh"
@@ -335,9 +336,12 @@ void test_mask(Random& random) {
 
 template <class Index, class T>
 void test_pairs(Random& random) {
-  const int64_t num_nodes = random.of<int64_t>({1, 4, 60}), width = random.of<int64_t>({1, 31, 33});
+  // Widths of a lane's columns in part, and of more than it holds.
+  const int64_t width = random.of<int64_t>({1, 31, 33, cuda::kHeldColumns * cuda::kWarp + 3});
+  const int64_t num_nodes = random.of<int64_t>({1, 4, 60});
   const int64_t num_pairs = random.of<int64_t>({0, 1, 40, 300, (int64_t(1) << Launcher().piece_bits) + 5});
-  const std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
+  std::vector<int64_t> first = random_ids(random, num_pairs, 0, num_nodes);
+  if (random.below(2)) std::sort(first.begin(), first.end());  // pairs that share a row
   const std::vector<int64_t> second = random_ids(random, num_pairs, 0, num_nodes);
   const Scratch memory(random());
   const Launcher launch = random_launcher(random);
@@ -361,17 +365,18 @@ void test_pairs(Random& random) {
     dot.push_back(T(sum));
   }
   T* out = memory.array<T>(num_pairs);
-  launch(cuda::pair_dot<T>, num_pairs * cuda::kWarp, pairs, memory.copy(exact), memory.copy(weight), width,
-         out);
+  const int64_t stretch = random.of<int64_t>({1, 3, cuda::kWarp});
+  launch(cuda::pair_dot<T>, (num_pairs + stretch - 1) / stretch * cuda::kWarp, pairs, memory.copy(exact),
+         memory.copy(weight), width, stretch, out);
   CHECK(same_bits(out, dot));
   T* tile = memory.array<T>(num_pairs * width);
   launch(cuda::pair_product<T>, num_pairs * width, pairs, memory.copy(h), width, tile);
   CHECK(same_bits(tile, product));
 
   plain_both_ends(
-      first, second, exact, width,
-      [&](int64_t p, int64_t k) { return Sum<T>(grad[size_t(p)]) * Sum<T>(weight[size_t(k)]); }, grad_exact,
+      first, second, exact, width, [&](int64_t p, int64_t) { return Sum<T>(grad[size_t(p)]); }, grad_exact,
       piece_of(launch));
+  for (size_t at = 0; at < grad_exact.size(); ++at) grad_exact[at] *= Sum<T>(weight[at % size_t(width)]);
   T* out_h = memory.array<T>(num_nodes * width);
   T* out_weight = memory.array<T>(width);
   cuda::pair_dot_backward<Index>(launch, pairs, memory.copy(grad), memory.copy(exact), memory.copy(weight),
@@ -429,6 +434,19 @@ void test_half_tiles() {
   cuda::pair_dot_backward_kernel(launch, Pairs{nodes, nodes, num_pairs, 1}, memory.copy(grad), one, one, 1,
                                  grad_h, grad_weight, memory);
   CHECK(float(*grad_weight) == 1 && float(*grad_h) == 2);
+
+  // Of many nodes, each in a pair with itself.
+  std::vector<int64_t> ids(size_t(num_pairs), 0);
+  std::iota(ids.begin(), ids.end(), 0);
+  const int64_t* own = memory.copy(ids);
+  std::fill(grad.begin(), grad.begin() + tile, T(100.0));
+  std::fill(grad.begin() + tile, grad.end(), T(-100.0));
+  grad[0] = T(101.0);
+  T* grad_nodes = memory.array<T>(num_pairs);
+  cuda::pair_dot_backward_kernel(launch, Pairs{own, own, num_pairs, num_pairs}, memory.copy(grad),
+                                 memory.copy(std::vector<T>(size_t(num_pairs), T(1.0))), one, 1, grad_nodes,
+                                 grad_weight, memory);
+  CHECK(float(*grad_weight) == 1 && float(grad_nodes[0]) == 202);
 }
 
 void test_bad_pairs(Random& random) {
@@ -440,7 +458,7 @@ void test_bad_pairs(Random& random) {
   const Pairs pairs{memory.copy(first), memory.copy(second), 3, 3};
   const float* ones = memory.copy(std::vector<float>(3, 1));
   float* out = memory.array<float>(3);
-  launch(cuda::pair_dot<float>, 3 * cuda::kWarp, pairs, ones, ones, 1, out);
+  cuda::pair_dot_kernel(launch, pairs, ones, ones, 1, out);
   CHECK(to_host(out, 3) == (std::vector<float>{1, 0, 1}));
   CHECK(!record.assertions.empty());
   record.assertions.clear();
