@@ -312,7 +312,7 @@ def draw(molecules: list[Any], levels: list[list[list[Atoms]]], titles: list[str
     from rdkit.Chem.Draw import MolDraw2DSVG, rdDepictor
 
     picture = MolDraw2DSVG(LEVELS * width, len(molecules) * width * 4 // 5, width, width * 4 // 5)
-    options = picture.drawOptions()
+    options: Any = picture.drawOptions()
     options.legendFontSize = 15
     options.drawMolsSameScale = False  # A large molecule would make the others too small to read.
     options.fixedBondLength = 24  # At most: small molecules would be giants.
