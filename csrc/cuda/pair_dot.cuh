@@ -92,84 +92,90 @@ struct DotTerm {
   __device__ static Value join(Value a, Value b) { return a + b; }
 };
 
+// The ends of all pairs, in the order of their nodes.
+template <class Index, class Scratch>
+Runs<Index> sort_ends(const Launcher& launch, const Pairs& pairs, const Scratch& scratch) {
+  Index* owner = room<Index>(scratch, 2 * pairs.count);
+  Index* item = room<Index>(scratch, 2 * pairs.count);
+  launch(own_ends<Index>, 2 * pairs.count, pairs, owner, item);
+  return sort_by_owner(launch, owner, item, 2 * pairs.count, pairs.num_nodes, scratch);
+}
+
 // Adds the terms of all pairs up, for every node and column.
 template <class Index, class Term, class Store, class Scratch>
 void add_both_ends(const Launcher& launch, const Pairs& pairs, int64_t width, Term term, Store store,
                    const Scratch& scratch) {
-  Index* owner = room<Index>(scratch, 2 * pairs.count);
-  Index* item = room<Index>(scratch, 2 * pairs.count);
-  launch(own_ends<Index>, 2 * pairs.count, pairs, owner, item);
-  const Runs<Index> runs = sort_by_owner(launch, owner, item, 2 * pairs.count, pairs.num_nodes, scratch);
-  fold(launch, runs, width, term, store, scratch);
+  fold(launch, sort_ends<Index>(launch, pairs, scratch), width, term, store, scratch);
 }
 
 // ------------------------------------------------------------------------------------------------ gradients
 
-// From a node's sums of the other nodes of its pairs, each times the pair's gradient: grad_h is such a sum
-// times the weight; the weight's gradient is half of all sums, each times its node, as a pair is in those of
-// both ends. partial[tile, k] is that of a tile of nodes. sums may be where grad_h is. Registers: 40.
-template <class T>
+// Nodes of a thread, each with at most a piece of terms.
+constexpr int64_t kNodesOfThread = 4;
+
+// The sum of a node's terms gives its row of grad_h, times the weight, and a term of the weight's gradient,
+// times the node's own row: half of it, as a pair is in the sums of both ends. partial[tile, k] is that of
+// kNodesOfThread nodes.
+// Registers: 64.
+template <class Index, class T>
 __global__ void __launch_bounds__(kMostThreads, 1)
-    finish_nodes(const Sum<T>* sums, const T* h, const T* weight, int64_t num_nodes, int64_t width,
-                 int64_t tile, T* grad_h, double* partial) {
-  const int64_t tiles = (num_nodes + tile - 1) / tile;
+    fold_nodes(Runs<Index> runs, Levels<Sum<T>> levels, DotTerm<T> term, const T* weight, T* grad_h,
+               Sum<T>* partial) {
+  const int64_t width = term.width, tiles = (runs.num_owners + kNodesOfThread - 1) / kNodesOfThread;
   for (int64_t at = thread_index(); at < tiles * width; at += thread_count()) {
-    const int64_t begin = at / width * tile, k = at % width;
-    const int64_t end = begin + tile < num_nodes ? begin + tile : num_nodes;
+    const int64_t begin = at / width * kNodesOfThread, k = at % width;
     Sum<T> total = 0;
-    for (int64_t i = begin * width + k; i < end * width; i += width) {
-      const Sum<T> sum = sums[i];
-      total += Sum<T>(h[i]) * sum;
-      grad_h[i] = T(sum * Sum<T>(weight[k]));
+#if defined(__CUDACC__)
+#pragma unroll 1
+#endif
+    for (int64_t i = begin; i < begin + kNodesOfThread && i < runs.num_owners; ++i) {
+      const bool has_terms = run_at(runs, i, 0, levels.bits).length > 0;
+      const Sum<T> sum =
+          has_terms ? fold_rest(runs, levels, i, k, width, term, StoreSum<T>{nullptr, false}) : Sum<T>(0);
+      grad_h[i * width + k] = T(sum * Sum<T>(weight[k]));
+      total += sum * Sum<T>(term.h[i * width + k]);
     }
-    partial[at] = double(total) / 2;
+    partial[at] = total / 2;
   }
 }
 
 // total[tile, k] = sum over the rows of a tile of partial[row, k].
 // Registers: 64.
-template <class Total>
-__global__ void add_tiles(const double* partial, int64_t rows, int64_t width, int64_t tile, Total* total) {
+template <class Partial, class Total>
+__global__ void add_tiles(const Partial* partial, int64_t rows, int64_t width, int64_t tile, Total* total) {
   const int64_t tiles = (rows + tile - 1) / tile;
   for (int64_t at = thread_index(); at < tiles * width; at += thread_count()) {
     const int64_t begin = at / width * tile, k = at % width;
     const int64_t end = begin + tile < rows ? begin + tile : rows;
     double sum = 0;
-    for (int64_t row = begin; row < end; ++row) sum += partial[row * width + k];
+    for (int64_t row = begin; row < end; ++row) sum += double(partial[row * width + k]);
     total[at] = Total(Sum<Total>(sum));
   }
 }
 
-// Tile by tile, so that no thread adds more than a tile of terms.
+// out[k] = sum over rows of partial[row, k]; tile by tile, so that no thread adds more than a tile of terms.
+template <class Partial, class T, class Scratch>
+void sum_rows(const Launcher& launch, const Partial* partial, int64_t rows, int64_t width, T* out,
+              const Scratch& scratch) {
+  const int64_t tile = int64_t(1) << launch.piece_bits, tiles = (rows + tile - 1) / tile;
+  if (tiles <= 1)
+    return launch(add_tiles<Partial, T>, width, partial, rows, width, std::max<int64_t>(rows, 1), out);
+  double* total = room<double>(scratch, tiles * width);
+  launch(add_tiles<Partial, double>, tiles * width, partial, rows, width, tile, total);
+  sum_rows(launch, static_cast<const double*>(total), tiles, width, out, scratch);
+}
+
 template <class Index, class T, class Scratch>
 void pair_dot_backward(const Launcher& launch, const Pairs& pairs, const T* grad, const T* h, const T* weight,
                        int64_t width, T* grad_h, T* grad_weight, const Scratch& scratch) {
-  using W = Sum<T>;
-  const int64_t num_nodes = pairs.num_nodes, tile = int64_t(1) << launch.piece_bits;
-  // Fewer nodes a thread: it reads two rows for each.
-  const int64_t node_tile = std::max<int64_t>(tile / 8, 1);
-  const auto tiles_of = [](int64_t rows, int64_t size) { return (rows + size - 1) / size; };
-  if (num_nodes == 0) {
-    launch(fill<T>, width, grad_weight, width, T(0));
-    return;
-  }
-  W* sums = nullptr;
-  if constexpr (std::is_same_v<T, W>) {
-    sums = grad_h;
-  } else {
-    sums = room<W>(scratch, num_nodes * width);
-  }
-  add_both_ends<Index>(launch, pairs, width, DotTerm<T>{pairs, grad, h, width}, StoreSum<W>{sums, false},
-                       scratch);
-  int64_t rows = tiles_of(num_nodes, node_tile);
-  double* partial = room<double>(scratch, rows * width);
-  launch(finish_nodes<T>, rows * width, sums, h, weight, num_nodes, width, node_tile, grad_h, partial);
-  for (; rows > tile; rows = tiles_of(rows, tile)) {
-    double* total = room<double>(scratch, tiles_of(rows, tile) * width);
-    launch(add_tiles<double>, tiles_of(rows, tile) * width, partial, rows, width, tile, total);
-    partial = total;
-  }
-  launch(add_tiles<T>, width, partial, rows, width, tile, grad_weight);
+  if (pairs.num_nodes == 0) return launch(fill<T>, width, grad_weight, width, T(0));
+  const DotTerm<T> term{pairs, grad, h, width};
+  const Runs<Index> runs = sort_ends<Index>(launch, pairs, scratch);
+  const Levels<Sum<T>> levels = fold_long_runs(launch, runs, width, term, scratch);
+  const int64_t tiles = (pairs.num_nodes + kNodesOfThread - 1) / kNodesOfThread;
+  Sum<T>* partial = room<Sum<T>>(scratch, tiles * width);
+  launch(fold_nodes<Index, T>, tiles * width, runs, levels, term, weight, grad_h, partial);
+  sum_rows(launch, static_cast<const Sum<T>*>(partial), tiles, width, grad_weight, scratch);
 }
 
 template <class T>

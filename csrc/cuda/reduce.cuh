@@ -166,35 +166,44 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   }
 }
 
+// What is left to fold of an owner's run, which is not empty, after the levels: at most a piece of terms.
+template <class Index, class Term, class Store>
+__device__ typename Term::Value fold_rest(const Runs<Index>& runs, const Levels<typename Term::Value>& levels,
+                                          int64_t owner, int64_t k, int64_t width, const Term& term,
+                                          const Store& store) {
+  Run run = run_at(runs, owner, 0, levels.bits);
+  int level = 0;
+  for (; run.length > int64_t(1) << levels.bits; ++level) run = run.next_level(levels.bits);
+  typename Term::Value value =
+      store.start(owner * width + k, term_of(runs, levels, level, run, 0, k, width, term));
+#if defined(__CUDACC__)
+#pragma unroll 2  // four at a time would not fit the registers
+#endif
+  for (int64_t i = 1; i < run.length; ++i) {
+    value = Term::join(value, term_of(runs, levels, level, run, i, k, width, term));
+  }
+  return value;
+}
+
 // One thread an owner and column.
 // Registers: 64.
 template <class Index, class Term, class Store>
 __global__ void __launch_bounds__(kMostThreads, 1)
     fold_runs(Runs<Index> runs, Levels<typename Term::Value> levels, int64_t width, Term term, Store store) {
   for (int64_t at = thread_index(); at < runs.num_owners * width; at += thread_count()) {
-    const int64_t owner = at / width, k = at % width;
-    Run run = run_at(runs, owner, 0, levels.bits);
-    const int64_t terms = run.length;
+    const int64_t owner = at / width, terms = run_at(runs, owner, 0, levels.bits).length;
     if (terms == 0) {
       store.none(at, owner);
-      continue;
+    } else {
+      store.finish(at, owner, fold_rest(runs, levels, owner, at % width, width, term, store), terms);
     }
-    int level = 0;
-    for (; run.length > int64_t(1) << levels.bits; ++level) run = run.next_level(levels.bits);
-    typename Term::Value value = store.start(at, term_of(runs, levels, level, run, 0, k, width, term));
-#if defined(__CUDACC__)
-#pragma unroll 2  // four at a time would not fit the registers
-#endif
-    for (int64_t i = 1; i < run.length; ++i) {
-      value = Term::join(value, term_of(runs, levels, level, run, i, k, width, term));
-    }
-    store.finish(at, owner, value, terms);
   }
 }
 
-template <class Index, class Term, class Store, class Scratch>
-void fold(const Launcher& launch, const Runs<Index>& runs, int64_t width, Term term, Store store,
-          const Scratch& scratch) {
+// Folds long runs until no more than a piece of each is left.
+template <class Index, class Term, class Scratch>
+Levels<typename Term::Value> fold_long_runs(const Launcher& launch, const Runs<Index>& runs, int64_t width,
+                                            Term term, const Scratch& scratch) {
   Levels<typename Term::Value> levels{{}, launch.piece_bits, 1};
   for (int64_t terms = runs.count; terms > int64_t(1) << levels.bits; ++levels.count) {
     terms = (terms + (int64_t(1) << levels.bits) - 1) >> levels.bits;
@@ -202,6 +211,13 @@ void fold(const Launcher& launch, const Runs<Index>& runs, int64_t width, Term t
     launch(fold_pieces<Index, Term>, 2 * terms * width, runs, levels, levels.count - 1, 2 * terms, width,
            term);
   }
+  return levels;
+}
+
+template <class Index, class Term, class Store, class Scratch>
+void fold(const Launcher& launch, const Runs<Index>& runs, int64_t width, Term term, Store store,
+          const Scratch& scratch) {
+  const auto levels = fold_long_runs(launch, runs, width, term, scratch);
   launch(fold_runs<Index, Term, Store>, runs.num_owners * width, runs, levels, width, term, store);
 }
 

@@ -507,10 +507,17 @@ MUTANTS = [
         "address",
     ),
     Mutant(
+        "node-of-a-thread-lost",
+        "csrc/cuda/pair_dot.cuh",
+        "i < begin + kNodesOfThread &&",
+        "i < begin + kNodesOfThread - 1 &&",
+        POOLING,
+    ),
+    Mutant(
         "weight-counts-both-ends",
         "csrc/cuda/pair_dot.cuh",
-        "partial[at] = double(total) / 2;",
-        "partial[at] = double(total);",
+        "partial[at] = total / 2;",
+        "partial[at] = total;",
         POOLING,
     ),
     Mutant(
@@ -524,8 +531,8 @@ MUTANTS = [
     Mutant(
         "tiles-in-half-precision",
         "csrc/cuda/pair_dot.cuh",
-        "partial[at] = double(total) / 2;",
-        "partial[at] = double(Sum<T>(T(total))) / 2;",
+        "partial[at] = total / 2;",
+        "partial[at] = Sum<T>(T(total)) / 2;",
         POOLING,
     ),
     # ------------------------------------------------------------------------------------------- launching

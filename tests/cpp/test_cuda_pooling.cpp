@@ -439,14 +439,14 @@ void test_half_tiles() {
   std::vector<int64_t> ids(size_t(num_pairs), 0);
   std::iota(ids.begin(), ids.end(), 0);
   const int64_t* own = memory.copy(ids);
-  std::fill(grad.begin(), grad.begin() + tile, T(100.0));
-  std::fill(grad.begin() + tile, grad.end(), T(-100.0));
-  grad[0] = T(101.0);
+  std::fill(grad.begin(), grad.begin() + tile, T(120.0));
+  std::fill(grad.begin() + tile, grad.end(), T(-120.0));
+  grad[0] = T(121.0);
   T* grad_nodes = memory.array<T>(num_pairs);
   cuda::pair_dot_backward_kernel(launch, Pairs{own, own, num_pairs, num_pairs}, memory.copy(grad),
-                                 memory.copy(std::vector<T>(size_t(num_pairs), T(1.0))), one, 1, grad_nodes,
+                                 memory.copy(std::vector<T>(size_t(num_pairs), T(16.0))), one, 1, grad_nodes,
                                  grad_weight, memory);
-  CHECK(float(*grad_weight) == 1 && float(grad_nodes[0]) == 202);
+  CHECK(float(*grad_weight) == 256 && float(grad_nodes[0]) == 32 * 121);
 }
 
 void test_bad_pairs(Random& random) {
