@@ -9,9 +9,9 @@ from gpn_ops.checks import check_reduction, check_x_and_cluster
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype
 
 from ._inputs import (
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     check_recompute,
 )
@@ -80,8 +80,8 @@ class DeepSets(torch.nn.Module):
         self, in_channels: int, num_layers: int = 1, dropout: float = 0.0, recompute: bool | str = True
     ) -> None:
         super().__init__()
-        check_num_layers("num_layers", num_layers)
-        check_hidden_channels(in_channels, "DeepSets", "Reduce('sum'), Reduce('mean') or Reduce('max')")
+        check_at_least("num_layers", 1, num_layers)
+        check_channels(in_channels, True, "DeepSets", "Reduce('sum'), Reduce('mean') or Reduce('max')")
         check_probability("dropout", dropout)
         check_recompute(recompute)
         self.in_channels = in_channels
