@@ -293,8 +293,8 @@ class _Product(torch.autograd.Function):
 
 
 class _Bags(torch.autograd.Function):
-    """The product of a symmetric matrix in CSR form and ``x``, in operators that every compiler has: row ``i``
-    is a bag of the rows of ``x`` from ``start[i]`` on."""
+    """The product of a symmetric matrix in CSR form and ``x``, in an operator that compilers know: what row
+    ``i`` adds up is a bag of rows of ``x``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, start: Tensor, col: Tensor) -> Tensor:
