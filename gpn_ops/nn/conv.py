@@ -13,6 +13,7 @@ from gpn_ops import ops
 from gpn_ops.checks import check_count, check_device, check_floating, check_shape, check_values
 from gpn_ops.ops import waits
 from gpn_ops.ops.tiles import matmul_dtype, tiles, wide_dtype
+from gpn_ops.ops.transforms import transform
 
 from ._inputs import check_features, checked_edges
 from .children import is_untouched
@@ -68,6 +69,10 @@ class Adjacency:
         normalize: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        if transform() is not None:
+            raise RuntimeError(
+                "UndirectedGCNConv, Adjacency: transforms of torch.func are not implemented; GCNConv has them"
+            )
         edge_index = checked_edges(edge_index)
         check_count("num_nodes", num_nodes)
         dtype = wide_dtype(dtype)

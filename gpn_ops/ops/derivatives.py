@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .transforms import check_not_grad, register_vmap
+
 
 class _WithoutForwardMode(torch.library.Library):
     """A library whose kernels for autograd refuse tensors that carry a tangent."""
@@ -22,6 +24,7 @@ class _WithoutForwardMode(torch.library.Library):
                     f"gpn::{op_name}: forward-mode derivatives (torch.func.jvp, dual tensors) are not "
                     "implemented; use reverse mode"
                 )
+            check_not_grad(f"gpn::{op_name}")
             return fn(*inputs, **keywords)
 
         super().impl(op_name, kernel, *args, **kwargs)
@@ -40,6 +43,7 @@ def _has_tangent(tensor: Tensor) -> bool:
 
 
 _LIBRARY = _WithoutForwardMode("gpn", "FRAGMENT")
+register_vmap(_LIBRARY)
 
 
 def register(name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]) -> None:
