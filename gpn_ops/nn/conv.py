@@ -13,7 +13,6 @@ from gpn_ops import ops
 from gpn_ops.checks import check_count, check_device, check_floating, check_shape, check_values
 from gpn_ops.ops import waits
 from gpn_ops.ops.tiles import matmul_dtype, tiles, wide_dtype
-from gpn_ops.ops.transforms import transform
 
 from ._inputs import check_features, checked_edges
 from .children import is_untouched
@@ -69,7 +68,7 @@ class Adjacency:
         normalize: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        if transform() is not None:
+        if torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling():
             raise RuntimeError(
                 "UndirectedGCNConv, Adjacency: transforms of torch.func are not implemented; GCNConv has them"
             )

@@ -1,31 +1,11 @@
-"""What :mod:`torch.func` may do with the operators: :func:`torch.func.vmap` calls them for one element of the
-batch after the other; :func:`torch.func.grad` raises, and says what to do instead."""
+"""The operators under :func:`torch.func.vmap`: for one element of the batch after the other."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
 from torch.utils import _pytree as pytree
-
-
-def transform() -> Any:
-    """The kind of the innermost transform that is in effect; None outside of all, and while compiling."""
-    if torch.compiler.is_compiling():
-        return None
-    interpreter = torch._C._functorch.peek_interpreter_stack()
-    return None if interpreter is None else interpreter.key()
-
-
-def check_not_grad(name: str) -> None:
-    """Raises a RuntimeError under a transform that the operators do not have."""
-    if transform() in (TransformType.Grad, TransformType.Jvp):
-        raise RuntimeError(
-            f"{name}: torch.func.grad and what is built on it are not implemented; use torch.autograd.grad, "
-            "also of what torch.func.vmap gives"
-        )
-
 
 # All but those that work in place, which only others call.
 _OPERATORS = (
