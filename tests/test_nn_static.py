@@ -346,7 +346,7 @@ def test_vmap_over_parameters(options):
         return run(parameters, x)[0].square().sum()
 
     of_func = torch.func.vmap(torch.func.grad(total), in_dims=(0, None))(parameters, padded.x)
-    torch.testing.assert_close(list(of_func.values()), list(grads))
+    torch.testing.assert_close(list(of_func.values()), list(grads), rtol=1e-4, atol=1e-4)
 
 
 def test_vmap_of_sizes_that_follow_from_data():

@@ -353,7 +353,11 @@ def in_bucket(capacity, *sizes):
 SMALL = {"gnn_layers": 1, "hidden": 8, "max_height": 2, "dropout": 0.2}
 
 
-@pytest.mark.parametrize("kind", STATIC, ids=METHOD.get)
+@pytest.mark.parametrize(
+    "kind",
+    [GraphClassifier, pytest.param(NodeClassifier, marks=pytest.mark.slow)],  # Compiling takes its time.
+    ids=METHOD.get,
+)
 def test_whole_model_in_one_graph_on_inductor(kind):
     """Forward and backward; other batches of the same sizes need no other graph."""
     torch._dynamo.reset()
