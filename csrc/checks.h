@@ -123,7 +123,7 @@ inline Extent extent(const Tensor& tensor) {
   if (tensor.numel() == 0) return {nullptr, nullptr};
   int64_t last = 0;
   for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
-  const char* begin = static_cast<const char*>(tensor.data_ptr());
+  const char* begin = static_cast<const char*>(tensor.const_data_ptr());
   return {begin, begin + (last + 1) * int64_t(tensor.element_size())};
 }
 
