@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "cuda-link"
 PACKAGE = BUILD / "package"
 
-# Operators with a CPU kernel and none for CUDA, where they are written in terms of others: these go over tiles
-# in Python.
+# Operators with a CPU kernel and none for CUDA, where they are written in terms of others: these go over
+# tiles in Python.
 COMPOSED = {"gpn::edge_logits_backward", "gpn::residual", "gpn::residual_backward"}
 
 FIND = """

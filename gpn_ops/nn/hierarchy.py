@@ -14,7 +14,7 @@ from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr, check_values
 from gpn_ops.ops import waits
 
-from ._inputs import checked_edges, graph_of_node, number_of_graphs
+from ._inputs import check_at_least, checked_edges, graph_of_node, number_of_graphs
 from .connect import fit
 from .multiset import Reduce
 from .pad import Capacity, Room
@@ -88,8 +88,13 @@ class ParseHierarchy(torch.nn.Module):
         readout: torch.nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if max_height is not None and max_height < 0:
-            raise ValueError(f"max_height: expected None or at least 0, got {max_height}")
+        if max_height is not None:
+            check_at_least("max_height", 0, max_height)
+        optional = {"gnn": gnn, "multiset_gnn": multiset_gnn, "readout": readout}
+        given = {name: module for name, module in optional.items() if module is not None}
+        for name, module in {"pool": pool, **given}.items():
+            if not isinstance(module, torch.nn.Module):
+                raise TypeError(f"{name}: expected a module, got {module!r}")
         self.pool = pool
         self.gnn = gnn
         self.multiset_gnn = multiset_gnn

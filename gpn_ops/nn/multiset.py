@@ -9,9 +9,9 @@ from gpn_ops.checks import check_reduction, check_x_and_cluster
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype
 
 from ._inputs import (
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     check_recompute,
 )
@@ -81,8 +81,8 @@ class DeepSets(torch.nn.Module):
         self, in_channels: int, num_layers: int = 1, dropout: float = 0.0, recompute: bool | str = "auto"
     ) -> None:
         super().__init__()
-        check_num_layers("num_layers", num_layers)
-        check_hidden_channels(in_channels, "DeepSets", "Reduce('sum'), Reduce('mean') or Reduce('max')")
+        check_at_least("num_layers", 1, num_layers)
+        check_channels(in_channels, True, "DeepSets", "Reduce('sum'), Reduce('mean') or Reduce('max')")
         check_probability("dropout", dropout)
         check_recompute(recompute)
         self.in_channels = in_channels
@@ -140,8 +140,10 @@ class DeepSets(torch.nn.Module):
         # What goes into the LayerNorm, and what comes out of every hidden layer.
         kept_values = num_rows * self.in_channels * self.num_layers
         keep = not keeps_nothing(self.recompute, kept_values)
-        # All of it is for autograd to keep, which has second derivatives.
-        return None if keep and self.recompute != "auto" else (parameters, product, keep)
+        # All of it is for autograd to keep, which has second derivatives. And elsewhere than on the CPU the
+        # operators on tiles are Python, which an exported program has to do without.
+        calls = (keep and self.recompute != "auto") or (torch.compiler.is_exporting() and not x.is_cpu)
+        return None if calls else (parameters, product, keep)
 
     def _residual(
         self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm, seed: Tensor | None

@@ -10,9 +10,9 @@ from gpn_ops import ops
 from gpn_ops.checks import check_device, check_edge_attr, check_floating, check_reduction, check_shape
 
 from ._inputs import (
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     checked_edges,
     graph_of_node,
@@ -141,15 +141,15 @@ class ParsePooling(torch.nn.Module):
     ) -> None:
         super().__init__()
         # Here, where they have the names that the caller wrote.
-        check_num_layers("scorer_layers", scorer_layers)
+        check_at_least("scorer_layers", 1, scorer_layers)
         check_probability("drop_edge", drop_edge)
         check_reduction(edge_reduce, "edge_reduce")
-        if scorer_layers > 1 or multiset == "deepsets":
-            check_hidden_channels(
-                in_channels,
-                f"scorer_layers={scorer_layers} and multiset={multiset!r}",
-                "scorer_layers=1 with multiset='sum', 'mean' or 'max'",
-            )
+        check_channels(
+            in_channels,
+            scorer_layers > 1 or multiset == "deepsets",
+            f"scorer_layers={scorer_layers} and multiset={multiset!r}",
+            "scorer_layers=1 with multiset='sum', 'mean' or 'max'",
+        )
         self.in_channels = in_channels
         self.drop_edge = drop_edge
         self.edge_dim = edge_dim
@@ -161,7 +161,7 @@ class ParsePooling(torch.nn.Module):
         if isinstance(multiset, torch.nn.Module):
             self.multiset = multiset
         elif multiset == "deepsets":
-            check_num_layers("multiset_layers", multiset_layers)
+            check_at_least("multiset_layers", 1, multiset_layers)
             self.multiset = DeepSets(in_channels, multiset_layers, dropout, recompute)
         elif multiset in ("sum", "mean", "max"):
             self.multiset = Reduce(multiset)

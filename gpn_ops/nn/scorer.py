@@ -13,10 +13,9 @@ from gpn_ops.ops.tiles import draw_seed, matmul_dtype, product_dtype, wide_dtype
 
 from ._inputs import (
     attributes_to_score,
-    check_edge_dim,
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     check_recompute,
     checked_edges,
@@ -76,12 +75,12 @@ class EdgeScorer(torch.nn.Module):
         edge_dim: int | None = None,
     ) -> None:
         super().__init__()
-        check_num_layers("num_layers", num_layers)
-        if num_layers > 1:
-            check_hidden_channels(in_channels, f"num_layers={num_layers}", "num_layers=1")
+        check_at_least("num_layers", 1, num_layers)
+        check_channels(in_channels, num_layers > 1, f"num_layers={num_layers}", "num_layers=1")
         check_probability("dropout", dropout)
         check_recompute(recompute)
-        check_edge_dim(edge_dim)
+        if edge_dim is not None:
+            check_at_least("edge_dim", 1, edge_dim)
         self.in_channels = in_channels
         self.num_layers = num_layers
         self.dropout = dropout
