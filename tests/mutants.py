@@ -136,10 +136,24 @@ MUTANTS = [
     Mutant(
         "rows-rounded-before-the-sum",
         "gpn_ops/ops/residual.py",
-        "accumulate_(sums, block.forward(x[tile], tile.start), cluster[tile])",
-        "accumulate_(sums, block.forward(x[tile], tile.start).to(x.dtype).to(sums.dtype), cluster[tile])",
+        "accumulate_(out, state.norm.out, cluster[tile])",
+        "accumulate_(out, state.norm.out.to(x.dtype).to(out.dtype), cluster[tile])",
         "test_rows_in_half_precision_are_rounded_after_the_sum",
         quick=True,
+    ),
+    Mutant(
+        "kept-and-computed-anew",
+        "gpn_ops/ops/residual.py",
+        "            if kept.numel():\n",
+        "            if False:\n",
+        "test_what_was_kept_is_not_computed_anew",
+    ),
+    Mutant(
+        "much-is-kept",
+        "gpn_ops/nn/children.py",
+        "kept_values * 4 > KEPT_BYTES",
+        "kept_values * 0 > KEPT_BYTES",
+        "tests/test_nn_multiset.py::test_what_is_little_is_kept",
     ),
     Mutant(
         "trees-one-level-too-high",

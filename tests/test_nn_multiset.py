@@ -245,6 +245,20 @@ def test_no_rows():
     assert not any(bool(grad.any()) for grad in grads)
 
 
+def test_what_was_kept_is_not_computed_anew():
+    """Of other numbers than those that were kept, backward gives other gradients."""
+    x, cluster, parameters, *dropped = operator_arguments(5, 2, torch.float64, 40, True, 0.0)
+    settings = (parameters, torch.float64, *dropped, 16)
+    for forward, backward in (
+        (torch.ops.gpn.residual, torch.ops.gpn.residual_backward),
+        (residual_module.plain_residual, residual_module.plain_residual_backward),
+    ):
+        out, kept = forward(x, cluster, 7, *settings, True)
+        grad = torch.ones_like(out) * torch.arange(5.0, dtype=torch.float64)
+        of_kept, of_others = (backward(grad, x, cluster, *settings, part)[0] for part in (kept, 2 * kept))
+        assert not torch.allclose(of_kept, of_others)
+
+
 def test_what_is_little_is_kept(device, monkeypatch):
     """Forward and backward of DeepSets, counted by its products."""
     torch.manual_seed(0)
