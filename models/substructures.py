@@ -4,15 +4,17 @@
     python -m models.substructures Tox21 --weights results/Tox21/gpn/weights/seed0-fold0.pt
 
 Parses molecules (those of the test set, unless --part says otherwise) with the model as it was trained, as it
-was before training, and with random scores in the place of its own, and prints three tables: which bonds lie
-inside a cluster of the first level, what these clusters are made of, and how many rings and functional groups
-are in one cluster. Rings and bonds are RDKit's; functional groups are its fragment descriptors, those that
-are patterns of three atoms or more. --draw writes a picture of some molecules, an atom in the colour of its
-cluster.
+was before training, and at random, and prints three tables: which bonds lie inside a cluster of the first
+level, what these clusters are made of, and how many rings and functional groups are in one cluster. At random
+means by random scores in the place of its own; of these clusters, neighbours are joined at random until there
+are as many as the trained model has, since large ones keep more together whatever they are. Rings and bonds
+are RDKit's; functional groups are its fragment descriptors, those that are patterns of three atoms or more.
+--draw writes a picture of some molecules, an atom in the colour of its cluster.
 """
 
 import argparse
 import csv
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -156,6 +158,29 @@ def parsed(model: nn.Module, graphs: Graphs, index: Sequence[int]) -> Iterator[l
             yield clusters_of_atoms(one_graph(tree, k)[1]) if int(tree.height[k]) > 0 else []
 
 
+def as_many(
+    start: list[Atoms], levels: list[list[Atoms]], bonds: Iterable[tuple[int, int]]
+) -> list[list[Atoms]]:
+    """For every one of some levels, as many clusters: those to start from, and then those of the level
+    before, neighbours being joined at random. Fewer where there are not as many to start from."""
+    draw = random.Random(0)
+    parts = {atom: each for each in start for atom in each}
+    order = sorted(bonds)
+    draw.shuffle(order)
+    found = []
+    clusters = set(start)
+    for level in levels:
+        while len(clusters) > len(level) and order:
+            first, second = order.pop()
+            one, other = parts[first], parts[second]
+            if one is not other:
+                clusters -= {one, other}
+                clusters.add(one | other)
+                parts |= dict.fromkeys(one | other, one | other)
+        found.append(list(clusters))
+    return found
+
+
 @dataclass
 class Counts:
     """What is counted over molecules that have bonds."""
@@ -193,6 +218,7 @@ class Counts:
                 self.whole[name, number] += len({cluster_of[atom] for atom in atoms}) == 1
 
 
+RANDOM = "at random"
 LEVELS = 2  # Of so many, counted from the lowest, the tables tell.
 MAKE_UP = (
     "one atom",
@@ -387,14 +413,14 @@ def ways(config: configs.Config, graphs: Graphs, weights: dict[str, torch.Tensor
     """The model as it was trained, as it was before, and with random scores."""
     seed_everything(0, 0)
     untrained = make_model(config, graphs).eval()
-    trained, random = make_model(config, graphs).eval(), make_model(config, graphs).eval()
+    trained, random_scores = make_model(config, graphs).eval(), make_model(config, graphs).eval()
     try:
         trained.load_state_dict(weights)
-        random.load_state_dict(weights)
+        random_scores.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"--weights: they do not fit the data set: {error}") from error
-    random.levels.pool.select.scorer = RandomScores().eval()  # type: ignore[union-attr, assignment]
-    return {"trained": trained, "untrained": untrained, "random scores": random}
+    random_scores.levels.pool.select.scorer = RandomScores().eval()  # type: ignore[union-attr, assignment]
+    return {"trained": trained, "untrained": untrained, RANDOM: random_scores}
 
 
 def _tell(options: argparse.Namespace) -> int:
@@ -418,6 +444,11 @@ def _tell(options: argparse.Namespace) -> int:
         counts[name] = Counts()
         found = list(parsed(model, graphs, index))
         levels_of = levels_of or found
+        if name == RANDOM:
+            found = [
+                as_many(drawn[0], levels, each.bonds) if drawn else []
+                for drawn, levels, each in zip(found, levels_of, known, strict=True)
+            ]
         for levels, each in zip(found, known, strict=True):
             counts[name].add(levels, each)
     with_bonds = sum(bool(levels) for levels in levels_of)
