@@ -9,7 +9,7 @@ level, what these clusters are made of, and how many rings and functional groups
 means by random scores in the place of its own; of these clusters, neighbours are joined at random until there
 are as many as the trained model has, since large ones keep more together whatever they are. Rings and bonds
 are RDKit's; functional groups are its fragment descriptors, those that are patterns of three atoms or more.
---draw writes a picture of some molecules, an atom in the colour of its cluster.
+--draw writes a picture of some molecules, an atom in the colour of its first-level cluster.
 """
 
 import argparse
@@ -332,38 +332,32 @@ def colours(clusters: list[Atoms], bonds: Iterable[tuple[int, int]]) -> dict[int
     return {atom: chosen[number] for atom, number in of_atom.items() if number in chosen}
 
 
-def draw(molecules: list[Any], levels: list[list[list[Atoms]]], titles: list[str], width: int = 300) -> str:
-    """An SVG: a row for every molecule, and a column for each of the lowest levels. Atoms of a cluster, and
-    the bonds inside it, are on one colour; single atoms on none."""
+def draw(molecules: list[Any], clusterings: list[list[Atoms]], titles: list[str], width: int = 300) -> str:
+    """An SVG, three molecules a row. Atoms of a cluster, and the bonds inside it, are on one colour; single
+    atoms on none."""
     from rdkit.Chem.Draw import MolDraw2DSVG, rdDepictor
 
-    picture = MolDraw2DSVG(LEVELS * width, len(molecules) * width * 4 // 5, width, width * 4 // 5)
+    columns, height = min(len(molecules), 3), width * 4 // 5
+    picture = MolDraw2DSVG(columns * width, -(-len(molecules) // columns) * height, width, height)
     options: Any = picture.drawOptions()
     options.legendFontSize = 15
     options.drawMolsSameScale = False  # A large molecule would make the others too small to read.
     options.fixedBondLength = 24  # At most: small molecules would be giants.
     options.highlightBondWidthMultiplier = 16
     options.highlightRadius = 0.35
-    drawn: list[list[Any]] = [[], [], [], [], [], []]
-    for molecule, found, title in zip(molecules, levels, titles, strict=True):
+    atom_colours, bond_colours = [], []
+    for molecule, clusters in zip(molecules, clusterings, strict=True):
         rdDepictor.Compute2DCoords(molecule)
         ends = {bond.GetIdx(): (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()}
-        for number in range(LEVELS):
-            clusters = found[min(number, len(found) - 1)]
-            of_atom = colours(clusters, ends.values())
-            inside = [bond for bond, pair in ends.items() if any(set(pair) <= each for each in clusters)]
-            drawn[0].append(molecule)
-            drawn[1].append(f"{title}, level {number + 1}: {len(clusters)} clusters")
-            drawn[2].append(list(of_atom))
-            drawn[3].append(inside)
-            drawn[4].append({atom: COLOURS[colour] for atom, colour in of_atom.items()})
-            drawn[5].append({bond: COLOURS[of_atom[ends[bond][0]]] for bond in inside})
-    mols, legends, atoms, bonds, atom_colours, bond_colours = drawn
+        of_atom = colours(clusters, ends.values())
+        inside = [bond for bond, pair in ends.items() if any(set(pair) <= each for each in clusters)]
+        atom_colours.append({atom: COLOURS[colour] for atom, colour in of_atom.items()})
+        bond_colours.append({bond: COLOURS[of_atom[ends[bond][0]]] for bond in inside})
     picture.DrawMolecules(
-        mols,
-        legends=legends,
-        highlightAtoms=atoms,
-        highlightBonds=bonds,
+        molecules,
+        legends=[f"{title}: {len(found)} clusters" for title, found in zip(titles, clusterings, strict=True)],
+        highlightAtoms=[list(each) for each in atom_colours],
+        highlightBonds=[list(each) for each in bond_colours],
         highlightAtomColors=atom_colours,
         highlightBondColors=bond_colours,
     )
@@ -462,7 +456,7 @@ def _tell(options: argparse.Namespace) -> int:
             raise ValueError(f"--draw: expected molecules with bonds below {len(index)}, got {options.draw}")
         picture = draw(
             [molecules[k] for k in chosen],
-            [levels_of[k] for k in chosen],
+            [levels_of[k][0] for k in chosen],
             [f"molecule {index[k]}" for k in chosen],
         )
         options.output.parent.mkdir(parents=True, exist_ok=True)
