@@ -443,8 +443,8 @@ class HostFactories(TorchFunctionMode):
 FEW = 8  # channels: a sector of float32
 
 # Kernels of the edge scorer, whose work grows with the square of the channels, and how often each multiplies
-# every pair by the weights of all hidden layers. Backward does so anew for each of the two ends of a pair, and
-# then needs the gradient of the row, for each end too, and of the weights, once.
+# every pair by the weights of all hidden layers. Backward does so anew for each of the two ends of a pair,
+# and then needs the gradient of the row, for each end too, and of the weights, once.
 PRODUCTS = {"pack_layer": 0, "score_pairs": 1, "gather_gradients": 5, "add_partials": 0}
 
 

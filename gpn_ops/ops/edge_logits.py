@@ -223,8 +223,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(h, pairs, seed, *parameters)
 
 
-# Channels times hidden layers up to which two warps of the fused kernel of CUDA have room in shared memory. For
-# wider rows it would leave the device idle, and torch's matrix products on tiles are the better choice.
+# Channels times hidden layers up to which two warps of the fused kernel of CUDA have room in shared memory.
+# For wider rows it would leave the device idle, and torch's matrix products on tiles are the better choice.
 MOST_FUSED = 256
 
 
