@@ -26,8 +26,13 @@ def checked_edges(edge_index: Tensor) -> Tensor:
     Raises:
         TypeError: if they are no strided tensor: a ``SparseTensor``, a sparse tensor, the dictionary of a
             ``HeteroData``.
-        RuntimeError: if they are not int64 or int32 :math:`[2, m]`.
+        RuntimeError: if they are not int64 or int32 :math:`[2, m]`; or under :func:`torch.jit.trace`.
     """
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        raise RuntimeError(
+            "torch.jit.trace would fix the sizes of this one graph, and how often it shrinks; "
+            "use torch.export.export or torch.compile"
+        )
     if isinstance(edge_index, Mapping):
         raise TypeError(
             "edge_index: expected the edges of one type, int64 [2, num_edges], got a dictionary of edge "

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch_geometric
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr, check_values
@@ -99,7 +99,7 @@ class ParseHierarchy(torch.nn.Module):
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
         for module in self.children():
-            torch_geometric.nn.inits.reset(module)
+            reset(module)
 
     def forward(
         self,
@@ -136,8 +136,8 @@ class ParseHierarchy(torch.nn.Module):
             _check_no_edge_mask(name, getattr(self, name))
         if batch is None and batch_size is None:
             batch_size = 1
-        batch = graph_of_node(batch, x)
         edge_index = checked_edges(edge_index)
+        batch = graph_of_node(batch, x)
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # The pool knows whether it takes integers.
         if capacity is not None:

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_reduction, check_x_and_cluster
@@ -94,8 +95,8 @@ class DeepSets(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        for module in (*self.lins1, self.norm1, *self.lins2, self.norm2):
-            module.reset_parameters()
+        for child in self.children():
+            reset(child)
 
     def forward(self, x: Tensor, cluster: Tensor, num_clusters: int) -> Tensor:
         r"""Forward pass.
@@ -126,7 +127,7 @@ class DeepSets(torch.nn.Module):
         self, num_rows: int, x: Tensor, layers: tuple[torch.nn.Module, ...]
     ) -> tuple[list[Tensor], torch.dtype] | None:
         """Parameters and dtype of products for the operators on tiles; None if the children are called."""
-        if not are_plain(layers):
+        if not are_plain(layers, self.in_channels):
             return None
         parameters = parameters_of(layers)
         product = matmul_dtype(x, parameters[0])

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import torch
-import torch_geometric
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_device, check_edge_attr, check_floating, check_reduction, check_shape
@@ -172,8 +172,8 @@ class ParsePooling(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        self.select.reset_parameters()
-        torch_geometric.nn.inits.reset(self.multiset)
+        for child in self.children():
+            reset(child)
 
     def forward(
         self,
@@ -222,7 +222,7 @@ class ParsePooling(torch.nn.Module):
             check_floating("attn", attn)
             check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
             check_device("attn", attn, "x", x)
-        check_scored_dtype("x" if attn is x else "attn", attn, self.select.scorer)
+        check_scored_dtype("x" if attn is x else "attn", attn, getattr(self.select, "scorer", None))
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # Connecting knows whether it takes integers.
 
@@ -279,14 +279,7 @@ class ParsePooling(torch.nn.Module):
         return ops.lift(x, cluster)
 
     def __repr__(self) -> str:
-        options = {
-            "multiset": self.multiset,
-            "scorer_layers": self.select.scorer.num_layers,
-            "drop_edge": self.drop_edge,
-            "self_loops": self.select.self_loops,
-            "weighted": self.connect.weighted,
-        }
-        if self.edge_dim is not None:
-            options["edge_dim"] = self.edge_dim
-        listed = ", ".join(f"{name}={value}" for name, value in options.items())
-        return f"{self.__class__.__name__}({self.in_channels}, {listed})"
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, select={self.select}, connect={self.connect}, "
+            f"multiset={self.multiset}, drop_edge={self.drop_edge})"
+        )

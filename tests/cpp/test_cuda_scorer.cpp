@@ -264,11 +264,24 @@ bool same_bits(const T* a, const T* b, int64_t count) {
   return std::memcmp(a, b, size_t(count) * sizeof(T)) == 0;
 }
 
+// Leaves NaN in the shared memory, which no kernel may take for zeros.
+template <class T>
+void poison() {
+  const int64_t width = 40, count = 32;
+  const Values row(size_t(width), 1), matrix(size_t(width * width), 1);
+  const Layer layer{matrix, row, row, row};
+  const std::vector<int64_t> nodes(size_t(count), 0);
+  const Values nan(size_t(width), std::nan("")), grad(size_t(count), 1);
+  const Scratch memory;
+  run<T>({1, width, nodes, nodes, nan, grad, {{layer, layer}, row, {0}}, {}, false, 0}, {nullptr}, memory);
+}
+
 template <class T>
 void test_scorer(Random& random) {
   using W = Sum<T>;
   const Case given = random_case<T>(random);
   const Scratch memory(random());
+  if (random.below(2)) poison<T>();
   const Launcher launch = random_launcher(random);
   const Results<T> results = run<T>(given, launch, memory);
   CHECK(record.assertions.empty());
