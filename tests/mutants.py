@@ -97,6 +97,13 @@ MUTANTS = [
         "test_derivatives",
     ),
     Mutant(
+        "memory-beside-taken-for-shared",
+        "gpn_ops/checks.py",
+        "    if begin < other_end and other_begin < end:\n",
+        "    if begin < other_end and other_begin <= end:\n",
+        "tests/test_errors.py::test_memory_that_is_read_is_not_written",
+    ),
+    Mutant(
         "plain-maximum-takes-the-last-tie",
         "gpn_ops/ops/reduce.py",
         """node, num_nodes)

@@ -133,7 +133,9 @@ class DeepSets(torch.nn.Module):
         product = matmul_dtype(x, parameters[0])
         # What goes into the LayerNorm, and what comes out of every hidden layer.
         kept_values = num_rows * self.in_channels * self.num_layers
-        return (parameters, product) if keeps_nothing(self.recompute, kept_values) else None
+        # The operators on tiles are Python, which an exported program has to do without.
+        tiled = keeps_nothing(self.recompute, kept_values) and not torch.compiler.is_exporting()
+        return (parameters, product) if tiled else None
 
     def _residual(
         self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm, seed: Tensor | None

@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from .vmap import register_vmap
 
 
 class _Library(torch.library.Library):
@@ -31,7 +34,7 @@ class _Library(torch.library.Library):
                     f"gpn::{op_name}: forward-mode derivatives (torch.func.jvp, dual tensors) are not "
                     "implemented; use reverse mode"
                 )
-            if torch._C._are_functorch_transforms_active() and op_name in self.in_transforms:
+            if op_name in self.in_transforms and _takes_gradients():
                 return self.in_transforms[op_name](*inputs, **keywords)
             return fn(*inputs, **keywords)
 
@@ -46,11 +49,20 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
             yield from _tensors(arg)
 
 
+def _takes_gradients() -> bool:
+    """Whether the innermost transform of ``torch.func`` that is in effect is a gradient; not ``vmap``."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    innermost = torch._C._functorch.peek_interpreter_stack()
+    return innermost is not None and innermost.key() == TransformType.Grad
+
+
 def _has_tangent(tensor: Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None
 
 
 _LIBRARY = _Library()
+register_vmap(_LIBRARY)
 
 
 def register(name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]) -> None:
