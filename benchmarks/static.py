@@ -102,7 +102,7 @@ def measure(config: Config, graphs: data.Graphs, device: torch.device, seconds: 
         model.zero_grad()
         out = form(batch.x, batch.edge_index, None, batch.batch, batch.num_graphs).out
         functional.cross_entropy(out, batch.y).backward()
-        return [out, *(p.grad for p in model.parameters() if p.grad is not None)]
+        return [out.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
 
     expected = step(model)
     for name, form in calls.items():
