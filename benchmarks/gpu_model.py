@@ -45,7 +45,21 @@ from unittest import mock
 import common
 import emulation
 import torch
-from gpu_cases import CARDS, CHANNELS, FORMS, LOADS, METHODS, Kernel, Load, called, module, points
+from gpu_cases import (
+    CAPTURED,
+    CARDS,
+    CHANNELS,
+    FORMS,
+    LOADS,
+    METHODS,
+    Kernel,
+    Load,
+    called,
+    module,
+    padded,
+    points,
+    results_of,
+)
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry
@@ -557,9 +571,13 @@ def run(method: str, form: str, load: Load) -> tuple[Tally, int]:
     batch = torch.arange(workload.graphs).repeat_interleave(workload.nodes)
     x = torch.randn(num_nodes, CHANNELS, requires_grad=True)
     model = module(method, form, workload.nodes).train()
+    given = padded(model, x, edge_index, batch, workload.graphs) if form == CAPTURED else ()
     tally = Tally(load.scale)
     with as_on_cuda(tally), tally:
-        out = called(model, form, x, edge_index, batch, workload.graphs)
+        if form == CAPTURED:
+            out = results_of(model(*given))
+        else:
+            out = called(model, form, x, edge_index, batch, workload.graphs)
         forward = len(tally.noted)
         with torch.utils._python_dispatch._disable_current_modes():
             grads = [torch.ones_like(tensor) for tensor in out]
@@ -582,10 +600,31 @@ def summary(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> d
     }
 
 
+def as_one_graph(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
+    """The same as a CUDA graph: one launch, and one wait of the host, which reads whether all did fit."""
+    cost = summary(kernels, cards)
+    if cost["waits"] > 0:
+        raise AssertionError(
+            f"a CUDA graph cannot wait for the host, and this step does {cost['waits']} times"
+        )
+    host = 1e3 * (LAUNCH + WAIT)
+    return {
+        **cost,
+        "launches": 1,
+        "waits": 1,
+        "kernels": cost["launches"],
+        "host_ms": host,
+        "ms": {card: max(host, device) for card, device in cost["device_ms"].items()},
+    }
+
+
 def modelled(method: str, form: str, workload: str, cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
     """One entry of the results."""
     parts = phases(method, form, LOADS[workload])
     parts["both"] = parts["forward"] + parts["backward"]
+    if form == CAPTURED:
+        both = as_one_graph(parts["both"], cards)
+        return {"method": method, "form": form, "workload": workload, "both": both}
     costs = {phase: summary(kernels, cards) for phase, kernels in parts.items()}
     return {"method": method, "form": form, "workload": workload, **costs}
 
@@ -638,12 +677,15 @@ def report(content: dict[str, Any]) -> str:
         for workload, load in LOADS.items():
             rows = []
             for entry in content["results"]:
-                if (entry["form"], entry["workload"]) == (form, workload):
+                captured = entry["form"] == CAPTURED  # which stands beside the classifiers
+                shown = "classifier" if captured else entry["form"]
+                if (shown, entry["workload"]) == (form, workload):
                     both = entry["both"]
+                    name = entry["method"] + (f", a CUDA graph of {both['kernels']:,}" if captured else "")
                     times = [f"{both['ms'][card]:.2f}" for card in both["ms"]]
-                    counts = [f"{both[name]:,}" for name in ("launches", "waits")]
+                    counts = [f"{both[count]:,}" for count in ("launches", "waits")]
                     amounts = [f"{both['bytes'] / 1e6:,.0f}", f"{both['operations'] / 1e9:,.1f}"]
-                    rows.append([entry["method"], *counts, *amounts, *times])
+                    rows.append([name, *counts, *amounts, *times])
             if rows:
                 header = [
                     "method",
@@ -677,7 +719,7 @@ def main() -> None:
     parser.add_argument("--method", nargs="*", choices=METHODS, default=METHODS)
     parser.add_argument("--workload", nargs="*", choices=LOADS, default=list(LOADS))
     parser.add_argument(
-        "--form", nargs="*", choices=FORMS, help="default: layers, and all forms on workload a"
+        "--form", nargs="*", choices=(*FORMS, CAPTURED), help="default: layers, and all forms on workload a"
     )
     parser.add_argument("--card", nargs="*", choices=CARDS, default=list(CARDS))
     parser.add_argument("--table", action="store_true", help="print the saved result, count nothing")
@@ -693,6 +735,8 @@ def main() -> None:
         return
     results = []
     wanted = points(options.method, options.workload, options.form)
+    if options.form is None and "a" in options.workload:
+        wanted += points(options.method, "a", [CAPTURED])
     for method, form, workload in tqdm(wanted, file=sys.stderr):
         results.append(modelled(method, form, workload, options.card))
     content = {

@@ -14,7 +14,7 @@ from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr, check_values
 from gpn_ops.ops import waits
 
-from ._inputs import checked_edges, graph_of_node, number_of_graphs
+from ._inputs import check_at_least, checked_edges, graph_of_node, number_of_graphs
 from .connect import fit
 from .multiset import Reduce
 from .pad import Capacity, Room
@@ -40,17 +40,17 @@ class ParseHierarchy(torch.nn.Module):
         \mathbf{X}^{(k+1)}, \mathbf{A}^{(k+1)} &= \mathrm{ParsePooling}(\mathrm{GNN}'(\mathbf{X}^{(k)},
         \mathbf{A}^{(k)}), \mathbf{A}^{(k)}), \text{ scored on } \mathbf{H}^{(k)},
 
-    and sums up the features of the nodes that are left.
+    and sums the features of the nodes that are left.
 
-    Every graph has its own height. One that does not shrink at a level leaves the batch with the features
-    that came into that level, as if the level had not been; one without edges does not enter it. So the work
-    of a level is that of the graphs which are still shrinking.
+    Every graph has its own height. A graph that does not shrink at a level leaves the batch, with the
+    features that it had before that level. A graph without edges does not enter the level. So a level only
+    does work for graphs that are still shrinking.
 
-    The result for a graph does not depend on the others in its batch, as far as the scores do not: given the
-    same bits of scores, its tree has the same bits. Matrix products may round differently in another batch,
-    so scores are compared without their last bits (20 significant ones are left): edges that look alike to
-    the scorer tie, and the lowest edge id decides. Only scores that lie right at a boundary of that rounding
-    may still be told apart in one batch and not in another.
+    The result for a graph does not depend on the rest of its batch: scores with the same bits give a tree
+    with the same bits. Matrix products may round differently in another batch, so scores are compared without
+    their last bits (20 significant bits are left). Edges that look alike to the scorer then tie, and the
+    lowest edge id decides. Only scores right at a boundary of that rounding may still compare differently in
+    another batch.
 
     Args:
         pool (ParsePooling): The pooling layer, or a module called as it is: :obj:`torch.compile(pool)`.
@@ -88,8 +88,13 @@ class ParseHierarchy(torch.nn.Module):
         readout: torch.nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if max_height is not None and max_height < 0:
-            raise ValueError(f"max_height: expected None or at least 0, got {max_height}")
+        if max_height is not None:
+            check_at_least("max_height", 0, max_height)
+        optional = {"gnn": gnn, "multiset_gnn": multiset_gnn, "readout": readout}
+        given = {name: module for name, module in optional.items() if module is not None}
+        for name, module in {"pool": pool, **given}.items():
+            if not isinstance(module, torch.nn.Module):
+                raise TypeError(f"{name}: expected a module, got {module!r}")
         self.pool = pool
         self.gnn = gnn
         self.multiset_gnn = multiset_gnn
