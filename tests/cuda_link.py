@@ -19,7 +19,7 @@ PACKAGE = BUILD / "package"
 
 # Operators with a CPU kernel and none for CUDA, where they are written in terms of others: these go over
 # tiles in Python.
-COMPOSED = {"gpn::edge_logits_backward", "gpn::residual", "gpn::residual_backward"}
+COMPOSED = {"gpn::residual", "gpn::residual_backward"}
 
 FIND = """
 import json, pathlib, torch

@@ -1,5 +1,4 @@
 // The operators for CPU tensors.
-#include "../ops/edge_logits.h"
 #include "../ops/register.h"
 #include "../ops/residual.h"
 #include "coarsen.h"
@@ -21,9 +20,7 @@
 
 STABLE_TORCH_LIBRARY_IMPL(gpn, CPU, m) {
   GPN_IMPLEMENT_OPERATORS(m, gpn::cpu::Device)
-  m.impl("edge_logits", GPN_BOX(gpn::cpu::Device, edge_logits));
   // On CUDA these are loops over tiles, in gpn_ops/ops/.
-  m.impl("edge_logits_backward", GPN_BOX(gpn::cpu::Device, edge_logits_backward));
   m.impl("residual", GPN_BOX(gpn::cpu::Device, residual));
   m.impl("residual_backward", GPN_BOX(gpn::cpu::Device, residual_backward));
 }
