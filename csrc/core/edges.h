@@ -1,9 +1,24 @@
 // What the operators are given, on raw pointers.
 #pragma once
 
+#include <limits>
+
 #include "platform.h"
 
 namespace gpn {
+
+// Whether 32 bits number `count` things, and one more.
+inline bool narrow_index(int64_t count) { return count < std::numeric_limits<uint32_t>::max(); }
+
+// Runs f with the narrowest unsigned integer that does.
+template <class F>
+void with_index(int64_t count, const F& f) {
+  if (narrow_index(count)) {
+    f(uint32_t());
+  } else {
+    f(uint64_t());
+  }
+}
 
 // More nodes than any memory holds; sizes in bytes still fit 64 bits.
 constexpr int64_t kMostNodesLog2 = 58;

@@ -46,16 +46,22 @@ std::tuple<Tensor, Tensor, Tensor> coarsen(const Tensor& given_edge_index, const
   Found<Device> found{cluster};
   coarsen_kernel(device.run, edges, cluster.const_data_ptr<int64_t>(), self_loops,
                  given_batch ? batch.const_data_ptr<int64_t>() : nullptr,
-                 with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr, found, Scratch<Device>(cluster));
+                 with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr, nullptr, found,
+                 Scratch<Device>(cluster));
   return {found.edges, slot, found.representative};
 }
 
+// The type of what coarsening finds for gpn::mask.
+inline ScalarType order_type(int64_t num_edges) {
+  return narrow_index(num_edges) ? ScalarType::Int : ScalarType::Long;
+}
+
 template <class Device>
-std::tuple<Tensor, Tensor, Tensor, Tensor> coarsen_padded(const Tensor& given_edge_index,
-                                                          const Tensor& given_cluster, int64_t num_clusters,
-                                                          int64_t num_edges, bool self_loops, bool with_slot,
-                                                          std::optional<Tensor> given_batch) {
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> coarsen_padded(
+    const Tensor& given_edge_index, const Tensor& given_cluster, int64_t num_clusters, int64_t num_edges,
+    bool self_loops, bool with_slot, std::optional<Tensor> given_batch, bool with_order) {
   check_coarsen(given_edge_index, given_cluster, given_batch);
+  if (with_order && self_loops) fail("with_order: expected no self_loops");
   check_count("num_clusters", num_clusters);
   check_count("num_edges", num_edges);
   const Device device(given_edge_index);
@@ -65,14 +71,16 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> coarsen_padded(const Tensor& given_ed
   const Tensor slot = new_ids<Device>(cluster, with_slot ? edges.count : 0);
   const Tensor coarse = Device::new_tensor(cluster, {2, num_edges}, ScalarType::Long);
   const Tensor representative = new_ids<Device>(cluster, num_clusters), count = new_ids<Device>(cluster, 2);
+  const Tensor order =
+      Device::new_tensor(cluster, {2, with_order ? edges.count : 0}, order_type(edges.count));
   const Padded padded{coarse.mutable_data_ptr<int64_t>(), num_edges,
                       representative.mutable_data_ptr<int64_t>(), num_clusters,
                       count.mutable_data_ptr<int64_t>()};
   coarsen_padded_kernel(device.run, edges, cluster.const_data_ptr<int64_t>(), self_loops,
                         given_batch ? batch.const_data_ptr<int64_t>() : nullptr,
-                        with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr, padded,
-                        Scratch<Device>(cluster));
-  return {coarse, slot, representative, count};
+                        with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr,
+                        with_order ? order.mutable_data_ptr() : nullptr, padded, Scratch<Device>(cluster));
+  return {coarse, slot, representative, count, order};
 }
 
 }  // namespace gpn

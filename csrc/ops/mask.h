@@ -1,25 +1,32 @@
 // gpn::mask, what the edges inside a cluster add up to.
 #pragma once
 
-#include "host.h"
+#include "coarsen.h"
 
 namespace gpn {
 
 template <class Device>
 std::tuple<Tensor, Tensor> mask(const Tensor& given_edge_index, const Tensor& given_scores,
-                                const Tensor& given_cluster, int64_t num_clusters) {
+                                const Tensor& given_cluster, int64_t num_clusters,
+                                std::optional<Tensor> given_order) {
   check_edge_index(given_edge_index);
   check_scores(given_scores, given_edge_index);
   check_cluster(given_cluster, given_edge_index);
   check_count("num_clusters", num_clusters);
+  if (given_order) {
+    check_dtype("order", *given_order, order_type(given_edge_index.size(1)));
+    check_shape("order", *given_order, {{"2", 2}, {"num_edges", given_edge_index.size(1)}});
+    check_device("order", *given_order, "edge_index", given_edge_index);
+  }
   const Device device(given_edge_index);
   const Tensor edge_index = readable(given_edge_index), scores = contiguous(given_scores),
-               cluster = contiguous(given_cluster);
+               cluster = contiguous(given_cluster),
+               order = given_order ? contiguous(*given_order) : edge_index;
   const Edges edges = edges_of(edge_index, cluster.size(0));
   const Tensor total = new_rows<Device>(scores, num_clusters), count = new_ids<Device>(scores, num_clusters);
   GPN_DISPATCH(scores, "gpn::mask", [&] {
     mask_kernel(device.run, edges, scores.const_data_ptr<scalar_t>(), cluster.const_data_ptr<int64_t>(),
-                num_clusters, total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(),
+                num_clusters, given_order ? order.const_data_ptr() : nullptr, total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(),
                 Scratch<Device>(scores));
   });
   return {total, count};
