@@ -16,7 +16,7 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   // Into results of given sizes, padded with -1, without a wait for the device. count: how many clusters
   // and edges there are. Where they are more than there is room for, all else is -1. with_order: also the
   // edges inside clusters, [2, num_edges] of clusters, ascending, and edges, ascending in each, then -1; else
-  // that result is empty. It takes dropped self-loops, and 64-bit integers from 2^32 - 1 edges on.
+  // that result is empty. Of fewer than 2^32 - 1 edges, and where self-loops are dropped.
   m.def(
       "coarsen_padded(Tensor edge_index, Tensor cluster, SymInt num_clusters, SymInt num_edges, bool "
       "self_loops=False, bool with_slot=False, Tensor? batch=None, bool with_order=False) -> (Tensor edges, "

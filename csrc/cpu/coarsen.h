@@ -81,48 +81,41 @@ void coarsen_as(const Parallel& parallel, const Edges& edges, const int64_t* clu
 }
 
 // The edges inside clusters, cluster by cluster, then -1: what other devices have from their sort.
-template <class Id>
-void order_inner_edges(const Edges& edges, const int64_t* cluster, Id* owner, Id* item) {
+// order: [2, edges.count].
+inline void order_inner_edges(const Edges& edges, const int64_t* cluster, uint32_t* order) {
   const auto is_inner = [&](int64_t e) { return cluster[edges.row[e]] == cluster[edges.col[e]]; };
   std::vector<int64_t> next(edges.num_nodes + 1);
   for (int64_t e = 0; e < edges.count; ++e) next[cluster[edges.row[e]] + 1] += is_inner(e);
   for (int64_t c = 0; c < edges.num_nodes; ++c) next[c + 1] += next[c];
-  std::fill(owner, owner + edges.count, Id(-1));
-  std::fill(item, item + edges.count, Id(-1));
+  std::fill_n(order, size_t(2 * edges.count), uint32_t(-1));
   for (int64_t e = 0; e < edges.count; ++e) {
     if (!is_inner(e)) continue;
     const int64_t at = next[cluster[edges.row[e]]]++;
-    owner[at] = Id(cluster[edges.row[e]]);
-    item[at] = Id(e);
+    order[at] = uint32_t(cluster[edges.row[e]]);
+    order[edges.count + at] = uint32_t(e);
   }
 }
 
-// order: [2, edges.count] of the integers that with_index() gives, or null.
+// order: [2, edges.count], or null.
 template <class Parallel, class Found, class Scratch>
 void coarsen_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster, bool self_loops,
-                    const int64_t* batch, int64_t* slot, void* order, Found& found, const Scratch& scratch) {
+                    const int64_t* batch, int64_t* slot, uint32_t* order, Found& found, const Scratch& scratch) {
   if (edges.num_nodes <= std::numeric_limits<int32_t>::max()) {
     coarsen_as<int32_t>(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
   } else {
     coarsen_as<int64_t>(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
   }
-  if (!order) return;
-  with_index(edges.count, [&](auto id) {
-    auto* owner = static_cast<decltype(id)*>(order);
-    order_inner_edges(edges, cluster, owner, owner + edges.count);
-  });
+  if (order) order_inner_edges(edges, cluster, order);
 }
 
 template <class Parallel, class Scratch>
 void coarsen_padded_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster,
-                           bool self_loops, const int64_t* batch, int64_t* slot, void* order,
+                           bool self_loops, const int64_t* batch, int64_t* slot, uint32_t* order,
                            const Padded& out, const Scratch& scratch) {
   FoundInScratch<Scratch> found{scratch};
   coarsen_kernel(parallel, edges, cluster, self_loops, batch, slot, order, found, scratch);
   const bool fits = found.pad(out, slot, edges.count);
-  if (order && !fits) {
-    std::memset(order, -1, 2 * edges.count * (narrow_index(edges.count) ? 4 : 8));
-  }
+  if (order && !fits) std::fill_n(order, size_t(2 * edges.count), uint32_t(-1));
 }
 
 }  // namespace gpn::cpu

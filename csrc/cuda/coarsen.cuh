@@ -24,13 +24,13 @@ struct BetweenClusters {
 
 template <class Found, class Scratch>
 void coarsen_kernel(const Launcher& launch, const Edges& edges, const int64_t* cluster, bool self_loops,
-                    const int64_t* batch, int64_t* slot, void* order, Found& found, const Scratch& scratch) {
+                    const int64_t* batch, int64_t* slot, uint32_t* order, Found& found, const Scratch& scratch) {
   distinct(launch, edges, BetweenClusters{cluster, self_loops, batch}, cluster, slot, order, found, scratch);
 }
 
 template <class Scratch>
 void coarsen_padded_kernel(const Launcher& launch, const Edges& edges, const int64_t* cluster,
-                           bool self_loops, const int64_t* batch, int64_t* slot, void* order,
+                           bool self_loops, const int64_t* batch, int64_t* slot, uint32_t* order,
                            const Padded& out, const Scratch& scratch) {
   distinct_padded(launch, edges, BetweenClusters{cluster, self_loops, batch}, cluster, slot, order, out,
                   scratch);

@@ -72,12 +72,16 @@ __global__ void mask_backward(Edges edges, const int64_t* cluster, int64_t num_c
 
 template <class T, class Scratch>
 void mask_kernel(const Launcher& launch, const Edges& edges, const T* scores, const int64_t* cluster,
-                 int64_t num_clusters, const void* order, T* total, int64_t* count, const Scratch& scratch) {
-  with_index(order ? edges.count : std::max(edges.count, num_clusters), [&](auto index) {
+                 int64_t num_clusters, const uint32_t* order, T* total, int64_t* count, const Scratch& scratch) {
+  if (order) {
+    mask<uint32_t>(launch, edges, scores, cluster, num_clusters, order, order + edges.count, total, count,
+                   scratch);
+    return;
+  }
+  with_index(std::max(edges.count, num_clusters), [&](auto index) {
     using Index = decltype(index);
-    const Index* owner = static_cast<const Index*>(order);
-    mask<Index>(launch, edges, scores, cluster, num_clusters, owner, owner ? owner + edges.count : nullptr,
-                total, count, scratch);
+    const Index* none = nullptr;
+    mask<Index>(launch, edges, scores, cluster, num_clusters, none, none, total, count, scratch);
   });
 }
 

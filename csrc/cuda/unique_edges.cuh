@@ -75,13 +75,6 @@ struct FirstOfRun {
   }
 };
 
-// The edges inside clusters, cluster by cluster, ascending in each; then -1.
-template <class Id>
-struct InnerOrder {
-  Id* cluster = nullptr;  // [edges], or null
-  Id* edge = nullptr;     // [edges]
-};
-
 // rank counts the runs that began up to and including key i. What is null is not wanted.
 template <class Id>
 struct StoreRun {
@@ -91,17 +84,17 @@ struct StoreRun {
   const Id* edge_id;   // [count]
   uint64_t* distinct;  // [count]
   int64_t* slot;       // [count]
-  InnerOrder<Id> inner;
+  uint32_t* order;     // [2, count] the edges inside clusters, and these; then -1
   int64_t* counts;
   bool has_clusters;
   GPN_HOST_DEVICE void operator()(int64_t i, int64_t rank) const {
     const uint64_t key = first.key[i];
     if (first(i)) distinct[rank - 1] = key;
     if (slot) slot[edge_id[i]] = key >= keys.first_kept() ? rank - 1 : -1;
-    if (inner.cluster) {
+    if (order) {
       const bool inside = key < keys.first_outside();
-      inner.cluster[i] = inside ? Id(key) : Id(-1);
-      inner.edge[i] = inside ? edge_id[i] : Id(-1);
+      order[i] = inside ? uint32_t(key) : uint32_t(-1);
+      order[count + i] = inside ? uint32_t(edge_id[i]) : uint32_t(-1);
     }
     if (i + 1 < count) return;
     counts[1] = rank;
@@ -121,10 +114,9 @@ __global__ void start_counts(Clusters clusters, Node* counts) {
 
 // Takes the keys apart and looks at the clusters, where all have room; where not, there is nothing but -1.
 // Registers: 40.
-template <class Id>
-__global__ void write_distinct(const uint64_t* distinct, EdgeKeys keys, const int64_t* counts,
-                               Clusters clusters, Padded out, int64_t* slot, InnerOrder<Id> inner,
-                               int64_t count) {
+template <class Key>
+__global__ void write_distinct(const Key* distinct, EdgeKeys keys, const int64_t* counts, Clusters clusters,
+                               Padded out, int64_t* slot, uint32_t* order, int64_t count) {
   const int64_t num_clusters = counts[0], num_edges = counts[1];
   const bool all_fit = num_edges <= out.num_edges && num_clusters <= out.num_clusters;
   for (int64_t i = thread_index(); i < out.num_edges; i += thread_count()) {
@@ -143,7 +135,7 @@ __global__ void write_distinct(const uint64_t* distinct, EdgeKeys keys, const in
   if (all_fit) return;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
     if (slot) slot[i] = -1;
-    if (inner.cluster) inner.cluster[i] = inner.edge[i] = Id(-1);
+    if (order) order[i] = order[count + i] = uint32_t(-1);
   }
 }
 
@@ -152,16 +144,16 @@ __global__ void write_distinct(const uint64_t* distinct, EdgeKeys keys, const in
 template <class Id>
 class UniqueEdges {
  public:
-  // slot, inner: null, or room for all edges.
+  // slot, order: null, or room for all edges.
   template <class View, class Scratch>
   UniqueEdges(const Launcher& launch, const Edges& edges, View view, const Clusters& clusters, int64_t* slot,
-              InnerOrder<Id> inner, int64_t* counts, const Scratch& scratch)
+              uint32_t* order, int64_t* counts, const Scratch& scratch)
       : launch_(launch),
         count_(edges.count),
         keys_(edges.num_nodes),
         clusters_(clusters),
         slot_(slot),
-        inner_(inner),
+        order_(order),
         counts_(counts) {
     if (edges.num_nodes > int64_t(1) << kMostIdBits) {
       fail("num_nodes: expected at most 2^", kMostIdBits, " on CUDA, got ", edges.num_nodes);
@@ -170,7 +162,7 @@ class UniqueEdges {
     if (has_clusters || count_ == 0) {
       launch_(start_counts<int64_t>, std::max<int64_t>(clusters.room, 2), clusters, counts);
     }
-    const bool with_id = slot || inner.cluster;
+    const bool with_id = slot || order;
     uint64_t* unsorted = room<uint64_t>(scratch, count_);
     uint64_t* key = room<uint64_t>(scratch, count_);
     Id* unsorted_id = with_id ? room<Id>(scratch, count_) : nullptr;
@@ -194,13 +186,13 @@ class UniqueEdges {
     const FirstOfRun first{key, keys_.first_kept()};
     scan<int64_t>(
         launch_, count_, first,
-        StoreRun<Id>{first, keys_, count_, edge_id, distinct_, slot, inner, counts, has_clusters}, scratch);
+        StoreRun<Id>{first, keys_, count_, edge_id, distinct_, slot, order, counts, has_clusters}, scratch);
   }
 
   // out: room for all, or for what it turns out to be.
   void write(const Padded& out) const {
-    launch_(write_distinct<Id>, std::max({int64_t(1), out.num_edges, out.num_clusters}), distinct_, keys_,
-            counts_, clusters_, out, slot_, inner_, count_);
+    launch_(write_distinct<uint64_t>, std::max({int64_t(1), out.num_edges, out.num_clusters}), distinct_, keys_,
+            counts_, clusters_, out, slot_, order_, count_);
   }
 
  private:
@@ -209,32 +201,23 @@ class UniqueEdges {
   EdgeKeys keys_;
   Clusters clusters_;
   int64_t* slot_;
-  InnerOrder<Id> inner_;
+  uint32_t* order_;
   int64_t* counts_;
   uint64_t* distinct_ = nullptr;
 };
-
-// [2, edges.count] of the integers that with_index() gives, or null.
-template <class Id>
-InnerOrder<Id> inner_order(void* order, int64_t count) {
-  if (!order) return {};
-  return {static_cast<Id*>(order), static_cast<Id*>(order) + count};
-}
 
 // Writes the distinct edges and the clusters into what `found` makes. Waits for the device once, to read how
 // many they are.
 template <class View, class Found, class Scratch>
 void distinct(const Launcher& launch, const Edges& edges, View view, const int64_t* cluster, int64_t* slot,
-              void* order, Found& found, const Scratch& scratch) {
+              uint32_t* order, Found& found, const Scratch& scratch) {
   const int64_t room_for_clusters = cluster ? edges.num_nodes : 0;
   const Clusters clusters{cluster, edges.num_nodes, room<int64_t>(scratch, room_for_clusters),
                           room_for_clusters};
   int64_t* counts = room<int64_t>(scratch, 2);
   int64_t on_host[2];
   with_index(edges.count, [&](auto id) {
-    using Id = decltype(id);
-    const UniqueEdges<Id> unique(launch, edges, view, clusters, slot, inner_order<Id>(order, edges.count),
-                                 counts, scratch);
+    const UniqueEdges<decltype(id)> unique(launch, edges, view, clusters, slot, order, counts, scratch);
     launch.read(counts, on_host, 2);
     Padded out{found.new_edges(on_host[1]), on_host[1], nullptr, cluster ? on_host[0] : 0, nullptr};
     if (cluster) out.representative = found.new_representative(on_host[0]);
@@ -245,12 +228,10 @@ void distinct(const Launcher& launch, const Edges& edges, View view, const int64
 // The same where there is room for them, without a wait.
 template <class View, class Scratch>
 void distinct_padded(const Launcher& launch, const Edges& edges, View view, const int64_t* cluster,
-                     int64_t* slot, void* order, const Padded& out, const Scratch& scratch) {
+                     int64_t* slot, uint32_t* order, const Padded& out, const Scratch& scratch) {
   const Clusters clusters{cluster, edges.num_nodes, out.representative, out.num_clusters};
   with_index(edges.count, [&](auto id) {
-    using Id = decltype(id);
-    const UniqueEdges<Id> unique(launch, edges, view, clusters, slot, inner_order<Id>(order, edges.count),
-                                 out.count, scratch);
+    const UniqueEdges<decltype(id)> unique(launch, edges, view, clusters, slot, order, out.count, scratch);
     unique.write(out);
   });
 }

@@ -51,11 +51,6 @@ std::tuple<Tensor, Tensor, Tensor> coarsen(const Tensor& given_edge_index, const
   return {found.edges, slot, found.representative};
 }
 
-// The type of what coarsening finds for gpn::mask.
-inline ScalarType order_type(int64_t num_edges) {
-  return narrow_index(num_edges) ? ScalarType::Int : ScalarType::Long;
-}
-
 template <class Device>
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> coarsen_padded(
     const Tensor& given_edge_index, const Tensor& given_cluster, int64_t num_clusters, int64_t num_edges,
@@ -71,15 +66,16 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> coarsen_padded(
   const Tensor slot = new_ids<Device>(cluster, with_slot ? edges.count : 0);
   const Tensor coarse = Device::new_tensor(cluster, {2, num_edges}, ScalarType::Long);
   const Tensor representative = new_ids<Device>(cluster, num_clusters), count = new_ids<Device>(cluster, 2);
-  const Tensor order =
-      Device::new_tensor(cluster, {2, with_order ? edges.count : 0}, order_type(edges.count));
+  if (with_order && !narrow_index(edges.count)) fail("with_order: expected fewer than 2^32 - 1 edges");
+  const Tensor order = Device::new_tensor(cluster, {2, with_order ? edges.count : 0}, ScalarType::Int);
   const Padded padded{coarse.mutable_data_ptr<int64_t>(), num_edges,
                       representative.mutable_data_ptr<int64_t>(), num_clusters,
                       count.mutable_data_ptr<int64_t>()};
   coarsen_padded_kernel(device.run, edges, cluster.const_data_ptr<int64_t>(), self_loops,
                         given_batch ? batch.const_data_ptr<int64_t>() : nullptr,
                         with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr,
-                        with_order ? order.mutable_data_ptr() : nullptr, padded, Scratch<Device>(cluster));
+                        with_order ? reinterpret_cast<uint32_t*>(order.mutable_data_ptr<int32_t>()) : nullptr,
+                        padded, Scratch<Device>(cluster));
   return {coarse, slot, representative, count, order};
 }
 

@@ -1,7 +1,7 @@
 // gpn::mask, what the edges inside a cluster add up to.
 #pragma once
 
-#include "coarsen.h"
+#include "host.h"
 
 namespace gpn {
 
@@ -14,7 +14,7 @@ std::tuple<Tensor, Tensor> mask(const Tensor& given_edge_index, const Tensor& gi
   check_cluster(given_cluster, given_edge_index);
   check_count("num_clusters", num_clusters);
   if (given_order) {
-    check_dtype("order", *given_order, order_type(given_edge_index.size(1)));
+    check_dtype("order", *given_order, ScalarType::Int);
     check_shape("order", *given_order, {{"2", 2}, {"num_edges", given_edge_index.size(1)}});
     check_device("order", *given_order, "edge_index", given_edge_index);
   }
@@ -26,7 +26,9 @@ std::tuple<Tensor, Tensor> mask(const Tensor& given_edge_index, const Tensor& gi
   const Tensor total = new_rows<Device>(scores, num_clusters), count = new_ids<Device>(scores, num_clusters);
   GPN_DISPATCH(scores, "gpn::mask", [&] {
     mask_kernel(device.run, edges, scores.const_data_ptr<scalar_t>(), cluster.const_data_ptr<int64_t>(),
-                num_clusters, given_order ? order.const_data_ptr() : nullptr, total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(),
+                num_clusters,
+                given_order ? reinterpret_cast<const uint32_t*>(order.const_data_ptr<int32_t>()) : nullptr,
+                total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(),
                 Scratch<Device>(scores));
   });
   return {total, count};

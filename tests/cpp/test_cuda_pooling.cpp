@@ -103,7 +103,7 @@ PlainEdges unique_edges(const Launcher& launch, const Edges& edges, View view, b
   const cuda::Clusters clusters{cluster, edges.num_nodes, memory.array<int64_t>(room), room};
   int64_t* counts = memory.array<int64_t>(2);
   int64_t* slot = with_slot ? memory.array<int64_t>(edges.count) : nullptr;
-  const cuda::UniqueEdges<Id> unique(launch, edges, view, clusters, slot, {}, counts, memory);
+  const cuda::UniqueEdges<Id> unique(launch, edges, view, clusters, slot, nullptr, counts, memory);
   CHECK((counts[0] == 0) == (cluster == nullptr));
   const int64_t count = counts[1];
   int64_t* row = memory.array<int64_t>(2 * count);
@@ -149,17 +149,8 @@ void test_padded(Random& random, const Launcher& launch, const Graph<float>& gra
   CHECK(to_host(out.representative, clusters) == padded(smallest, clusters));
   CHECK(to_host(slot, count) == (fits ? expected.slot : padded({}, count)));
   if (self_loops) return;
-  std::vector<uint32_t> inner, owner;
-  for (int64_t c = 0; fits && c < num_clusters; ++c) {
-    for (int64_t e = 0; e < count; ++e) {
-      if (cluster[size_t(graph.row[size_t(e)])] != c || expected.slot[size_t(e)] >= 0) continue;
-      owner.push_back(uint32_t(c));
-      inner.push_back(uint32_t(e));
-    }
-  }
-  owner.resize(size_t(count), uint32_t(-1));
-  inner.resize(size_t(count), uint32_t(-1));
-  CHECK(to_host(order, count) == owner && to_host(order + count, count) == inner);
+  CHECK(to_host(order, 2 * count) == (fits ? plain_inner_order(graph.edges(), cluster)
+                                           : std::vector<uint32_t>(size_t(2 * count), uint32_t(-1))));
 }
 
 void test_unique_edges(Random& random) {
@@ -374,23 +365,16 @@ void test_mask(Random& random) {
   T* total = memory.array<T>(num_clusters);
   int64_t* count = memory.array<int64_t>(num_clusters);
   const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters, piece_of(launch));
-  std::vector<Index> owner, item;  // as coarsening finds them
-  for (int64_t c = 0; c < num_clusters; ++c) {
-    for (size_t e = 0; e < graph.row.size(); ++e) {
-      if (cluster[size_t(graph.row[e])] != c || cluster[size_t(graph.col[e])] != c) continue;
-      owner.push_back(Index(c));
-      item.push_back(Index(e));
-    }
-  }
-  owner.resize(graph.row.size(), Index(-1));
-  item.resize(graph.row.size(), Index(-1));
-  for (const bool sorted : {false, true}) {
-    cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters,
-                      sorted ? memory.copy(owner) : nullptr, sorted ? memory.copy(item) : nullptr, total,
-                      count, memory);
-    CHECK(same_bits(total, plain.total));
-    CHECK(to_host(count, num_clusters) == plain.count);
-  }
+  const Index* none = nullptr;
+  cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, none, none, total,
+                    count, memory);
+  CHECK(same_bits(total, plain.total));
+  CHECK(to_host(count, num_clusters) == plain.count);
+  const uint32_t* order = memory.copy(plain_inner_order(graph.edges(), cluster));
+  cuda::mask_kernel(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, order, total,
+                    count, memory);
+  CHECK(same_bits(total, plain.total));
+  CHECK(to_host(count, num_clusters) == plain.count);
 
   T* grad_scores = memory.array<T>(edges.count);
   launch(cuda::mask_backward<T>, edges.count, edges, memory.copy(cluster), num_clusters, total, grad_scores);
