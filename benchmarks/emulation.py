@@ -271,6 +271,9 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
         "progress": lambda: ops.progress(
             edge_index, batch, workload.graphs, cluster, coarse, representative, count
         ),
+        "partition": lambda: ops.partition(
+            torch.arange(workload.graphs) % 2, batch, workload.graphs // 2 * workload.nodes
+        ),
         "sorted_pairs": lambda: ops.sorted_pairs(coarse[:, : int(count[1])], num_nodes, int(count[1]) // 2),
         "undirected_padded": lambda: ops.undirected_padded(edge_index, num_nodes, edge_index.size(1)),
         "mask": lambda: ops.mask(edge_index, scores, cluster, num_clusters),

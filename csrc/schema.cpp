@@ -15,8 +15,8 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("undirected(Tensor edge_index, SymInt num_nodes) -> (Tensor pairs, Tensor slot)");
   // Into results of given sizes, padded with -1, without a wait for the device. count: how many clusters
   // and edges there are. Where they are more than there is room for, all else is -1. with_order: also the
-  // edges inside clusters, [2, num_edges] of clusters, ascending, and edges, ascending in each, then -1; else
-  // that result is empty. Of fewer than 2^32 - 1 edges, and where self-loops are dropped.
+  // edges inside clusters (core/edges.h: InnerEdges), in one tensor; else that result is empty. Of fewer than
+  // 2^32 - 1 edges, and where self-loops are dropped.
   m.def(
       "coarsen_padded(Tensor edge_index, Tensor cluster, SymInt num_clusters, SymInt num_edges, bool "
       "self_loops=False, bool with_slot=False, Tensor? batch=None, bool with_order=False) -> (Tensor edges, "
@@ -31,6 +31,9 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def(
       "progress(Tensor edge_index, Tensor batch, SymInt num_graphs, Tensor? cluster=None, Tensor? "
       "coarse=None, Tensor? representative=None, Tensor? count=None) -> Tensor");
+  // The nodes of wanted graphs (not 0) before those of the others, each in their order, and the place of every
+  // node in that. num_wanted: how many of them there are.
+  m.def("partition(Tensor wanted, Tensor batch, SymInt num_wanted) -> (Tensor order, Tensor number)");
 
   // order: what coarsening found for these edges and clusters, which spares a sort and changes no result.
   m.def(

@@ -265,9 +265,11 @@ def test_a_mask_is_the_same_with_the_order_that_coarsening_found(device, dtype):
     grads = (torch.autograd.grad(mask, scores, weight)[0] for mask, _ in (got, expected))
     assert torch.equal(*grads)
     row, col = graph.cluster[graph.edge_index]
-    inner = order[:, order[0] >= 0].long()
-    assert torch.equal(inner[0], row[inner[1]])
-    assert inner.size(1) == int((row == col).sum())
+    owner, inner, begin = order.long().split([400, 400, 61])
+    num_inner = int((row == col).sum())
+    assert torch.equal(owner[:num_inner], row[inner[:num_inner]])
+    assert begin.tolist() == [int((owner[:num_inner] < c).sum()) for c in range(61)]
+    assert bool((owner[num_inner:] == -1).all())
     opcheck(torch.ops.gpn.mask, (graph.edge_index, scores, graph.cluster, 9, order))
 
 

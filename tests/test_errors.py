@@ -54,6 +54,7 @@ VALID: dict[str, Arguments] = {
     "undirected": {"edge_index": EDGES, "num_nodes": 5},
     "undirected_padded": {"edge_index": EDGES, "num_nodes": 5, "num_pairs": 4},
     "sorted_pairs": {"edge_index": EDGES, "num_nodes": 5, "num_pairs": 4},
+    "partition": {"wanted": torch.tensor([0, 1]), "batch": torch.tensor([0, 0, 1, 1, 1]), "num_wanted": 3},
     "progress": {
         "edge_index": EDGES,
         "batch": torch.zeros(5, dtype=torch.int64),

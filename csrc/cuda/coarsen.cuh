@@ -24,8 +24,8 @@ struct BetweenClusters {
 
 template <class Found, class Scratch>
 void coarsen_kernel(const Launcher& launch, const Edges& edges, const int64_t* cluster, bool self_loops,
-                    const int64_t* batch, int64_t* slot, uint32_t* order, Found& found, const Scratch& scratch) {
-  distinct(launch, edges, BetweenClusters{cluster, self_loops, batch}, cluster, slot, order, found, scratch);
+                    const int64_t* batch, int64_t* slot, Found& found, const Scratch& scratch) {
+  distinct(launch, edges, BetweenClusters{cluster, self_loops, batch}, cluster, slot, found, scratch);
 }
 
 template <class Scratch>

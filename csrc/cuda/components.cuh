@@ -26,14 +26,14 @@ __global__ void hook_edges(Edges edges, Node* parent) {
 template <class Node>
 struct IsRoot {
   const Node* parent;
-  GPN_HOST_DEVICE Node operator()(int64_t v) const { return parent[v] == v; }
+  __device__ Node operator()(int64_t v) const { return parent[v] == v; }
 };
 
 // rank counts the roots up to and including v.
 template <class Node>
 struct MarkRoot {
   Node* parent;
-  GPN_HOST_DEVICE void operator()(int64_t v, Node rank) const {
+  __device__ void operator()(int64_t v, Node rank) const {
     if (parent[v] == v) parent[v] = Node(~(rank - 1));
   }
 };

@@ -41,23 +41,15 @@ struct StoreMask {
 };
 
 // Equation 4: total[c] = sum of the scores of the edges inside cluster c, count[c] = their number; both 1
-// where there are none. owner, item: [edges.count] what coarsen found of these edges, or null.
+// where there are none.
 template <class Index, class T, class Scratch>
 void mask(const Launcher& launch, const Edges& edges, const T* scores, const int64_t* cluster,
-          int64_t num_clusters, const Index* owner, const Index* item, T* total, int64_t* count,
-          const Scratch& scratch) {
-  const auto runs = [&]() -> Runs<Index> {
-    if (owner) {
-      Index* begin = room<Index>(scratch, num_clusters + 1);
-      launch(find_begins<Index>, num_clusters + 1, owner, edges.count, num_clusters, begin);
-      return {owner, item, begin, edges.count, num_clusters};
-    }
-    Index* owners = room<Index>(scratch, edges.count);
-    Index* items = room<Index>(scratch, edges.count);
-    launch(own_edges<Index>, edges.count, edges, cluster, num_clusters, owners, items);
-    return sort_by_owner(launch, owners, items, edges.count, num_clusters, scratch);
-  };
-  fold(launch, runs(), 1, RowTerm<T>{scores, 1}, StoreMask<T>{total, count}, scratch);
+          int64_t num_clusters, T* total, int64_t* count, const Scratch& scratch) {
+  Index* owner = room<Index>(scratch, edges.count);
+  Index* item = room<Index>(scratch, edges.count);
+  launch(own_edges<Index>, edges.count, edges, cluster, num_clusters, owner, item);
+  const Runs<Index> runs = sort_by_owner(launch, owner, item, edges.count, num_clusters, scratch);
+  fold(launch, runs, 1, RowTerm<T>{scores, 1}, StoreMask<T>{total, count}, scratch);
 }
 
 // Registers: 40.
@@ -70,18 +62,19 @@ __global__ void mask_backward(Edges edges, const int64_t* cluster, int64_t num_c
   }
 }
 
+// order: those of InnerEdges for these edges, or null.
 template <class T, class Scratch>
 void mask_kernel(const Launcher& launch, const Edges& edges, const T* scores, const int64_t* cluster,
-                 int64_t num_clusters, const uint32_t* order, T* total, int64_t* count, const Scratch& scratch) {
-  if (order) {
-    mask<uint32_t>(launch, edges, scores, cluster, num_clusters, order, order + edges.count, total, count,
-                   scratch);
+                 int64_t num_clusters, const uint32_t* order, T* total, int64_t* count,
+                 const Scratch& scratch) {
+  if (order && num_clusters <= edges.num_nodes) {
+    const uint32_t* begin = order + 2 * edges.count;
+    const Runs<uint32_t> runs{order, order + edges.count, begin, edges.count, num_clusters};
+    fold(launch, runs, 1, RowTerm<T>{scores, 1}, StoreMask<T>{total, count}, scratch);
     return;
   }
   with_index(std::max(edges.count, num_clusters), [&](auto index) {
-    using Index = decltype(index);
-    const Index* none = nullptr;
-    mask<Index>(launch, edges, scores, cluster, num_clusters, none, none, total, count, scratch);
+    mask<decltype(index)>(launch, edges, scores, cluster, num_clusters, total, count, scratch);
   });
 }
 

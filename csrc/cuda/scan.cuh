@@ -21,8 +21,8 @@ struct Terms {
   Term term;
   int64_t at = 0;
 
-  __host__ __device__ T operator*() const { return term(at); }
-  __host__ __device__ T operator[](int64_t i) const { return term(at + i); }
+  __device__ T operator*() const { return term(at); }
+  __device__ T operator[](int64_t i) const { return term(at + i); }
   __host__ __device__ Terms operator+(int64_t i) const { return {term, at + i}; }
   __host__ __device__ Terms& operator+=(int64_t i) {
     at += i;
@@ -36,7 +36,7 @@ struct Uses {
   struct Place {
     Use use;
     int64_t at;
-    __host__ __device__ const Place& operator=(T sum) const {
+    __device__ const Place& operator=(T sum) const {
       use(at, sum);
       return *this;
     }
@@ -50,8 +50,8 @@ struct Uses {
   Use use;
   int64_t at = 0;
 
-  __host__ __device__ Place operator*() const { return {use, at}; }
-  __host__ __device__ Place operator[](int64_t i) const { return {use, at + i}; }
+  __device__ Place operator*() const { return {use, at}; }
+  __device__ Place operator[](int64_t i) const { return {use, at + i}; }
   __host__ __device__ Uses operator+(int64_t i) const { return {use, at + i}; }
   __host__ __device__ Uses& operator+=(int64_t i) {
     at += i;

@@ -15,7 +15,7 @@ struct WithoutDirection {
 template <class Found, class Scratch>
 void undirected_kernel(const Launcher& launch, const Edges& edges, int64_t* slot, Found& found,
                        const Scratch& scratch) {
-  distinct(launch, edges, WithoutDirection(), nullptr, slot, nullptr, found, scratch);
+  distinct(launch, edges, WithoutDirection(), nullptr, slot, found, scratch);
 }
 
 template <class Scratch>

@@ -70,7 +70,7 @@ __global__ void make_keys(Edges edges, View view, EdgeKeys keys, uint64_t* key, 
 struct FirstOfRun {
   const uint64_t* key;
   uint64_t first_kept;
-  GPN_HOST_DEVICE int64_t operator()(int64_t i) const {
+  __device__ int64_t operator()(int64_t i) const {
     return key[i] >= first_kept && (i == 0 || key[i] != key[i - 1]);
   }
 };
@@ -84,17 +84,17 @@ struct StoreRun {
   const Id* edge_id;   // [count]
   uint64_t* distinct;  // [count]
   int64_t* slot;       // [count]
-  uint32_t* order;     // [2, count] the edges inside clusters, and these; then -1
+  InnerEdges inner;
   int64_t* counts;
   bool has_clusters;
-  GPN_HOST_DEVICE void operator()(int64_t i, int64_t rank) const {
+  __device__ void operator()(int64_t i, int64_t rank) const {
     const uint64_t key = first.key[i];
     if (first(i)) distinct[rank - 1] = key;
     if (slot) slot[edge_id[i]] = key >= keys.first_kept() ? rank - 1 : -1;
-    if (order) {
+    if (inner.edge) {
       const bool inside = key < keys.first_outside();
-      order[i] = inside ? uint32_t(key) : uint32_t(-1);
-      order[count + i] = inside ? uint32_t(edge_id[i]) : uint32_t(-1);
+      inner.cluster[i] = inside ? uint32_t(key) : uint32_t(-1);
+      inner.edge[i] = inside ? uint32_t(edge_id[i]) : uint32_t(-1);
     }
     if (i + 1 < count) return;
     counts[1] = rank;
@@ -116,7 +116,7 @@ __global__ void start_counts(Clusters clusters, Node* counts) {
 // Registers: 40.
 template <class Key>
 __global__ void write_distinct(const Key* distinct, EdgeKeys keys, const int64_t* counts, Clusters clusters,
-                               Padded out, int64_t* slot, uint32_t* order, int64_t count) {
+                               Padded out, int64_t* slot, InnerEdges inner, int64_t count) {
   const int64_t num_clusters = counts[0], num_edges = counts[1];
   const bool all_fit = num_edges <= out.num_edges && num_clusters <= out.num_clusters;
   for (int64_t i = thread_index(); i < out.num_edges; i += thread_count()) {
@@ -132,10 +132,19 @@ __global__ void write_distinct(const Key* distinct, EdgeKeys keys, const int64_t
     }
     out.representative[c] = node;
   }
+  for (int64_t c = thread_index(); inner.begin && c <= clusters.num_nodes; c += thread_count()) {
+    int64_t low = 0, high = all_fit ? count : 0;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      const bool below = inner.cluster[middle] < uint32_t(c);
+      (below ? low : high) = below ? middle + 1 : middle;
+    }
+    inner.begin[c] = all_fit ? uint32_t(low) : uint32_t(-1);
+  }
   if (all_fit) return;
   for (int64_t i = thread_index(); i < count; i += thread_count()) {
     if (slot) slot[i] = -1;
-    if (order) order[i] = order[count + i] = uint32_t(-1);
+    if (inner.edge) inner.cluster[i] = inner.edge[i] = uint32_t(-1);
   }
 }
 
@@ -144,16 +153,16 @@ __global__ void write_distinct(const Key* distinct, EdgeKeys keys, const int64_t
 template <class Id>
 class UniqueEdges {
  public:
-  // slot, order: null, or room for all edges.
+  // slot: null, or room for all edges. inner: nulls, or room.
   template <class View, class Scratch>
   UniqueEdges(const Launcher& launch, const Edges& edges, View view, const Clusters& clusters, int64_t* slot,
-              uint32_t* order, int64_t* counts, const Scratch& scratch)
+              const InnerEdges& inner, int64_t* counts, const Scratch& scratch)
       : launch_(launch),
         count_(edges.count),
         keys_(edges.num_nodes),
         clusters_(clusters),
         slot_(slot),
-        order_(order),
+        inner_(inner),
         counts_(counts) {
     if (edges.num_nodes > int64_t(1) << kMostIdBits) {
       fail("num_nodes: expected at most 2^", kMostIdBits, " on CUDA, got ", edges.num_nodes);
@@ -162,7 +171,7 @@ class UniqueEdges {
     if (has_clusters || count_ == 0) {
       launch_(start_counts<int64_t>, std::max<int64_t>(clusters.room, 2), clusters, counts);
     }
-    const bool with_id = slot || order;
+    const bool with_id = slot || inner.edge;
     uint64_t* unsorted = room<uint64_t>(scratch, count_);
     uint64_t* key = room<uint64_t>(scratch, count_);
     Id* unsorted_id = with_id ? room<Id>(scratch, count_) : nullptr;
@@ -184,15 +193,16 @@ class UniqueEdges {
 
     distinct_ = unsorted;  // its keys are no longer needed
     const FirstOfRun first{key, keys_.first_kept()};
-    scan<int64_t>(
-        launch_, count_, first,
-        StoreRun<Id>{first, keys_, count_, edge_id, distinct_, slot, order, counts, has_clusters}, scratch);
+    scan<int64_t>(launch_, count_, first,
+                  StoreRun<Id>{first, keys_, count_, edge_id, distinct_, slot, inner, counts, has_clusters},
+                  scratch);
   }
 
   // out: room for all, or for what it turns out to be.
   void write(const Padded& out) const {
-    launch_(write_distinct<uint64_t>, std::max({int64_t(1), out.num_edges, out.num_clusters}), distinct_, keys_,
-            counts_, clusters_, out, slot_, order_, count_);
+    const int64_t begins = inner_.begin ? clusters_.num_nodes + 1 : 1;
+    launch_(write_distinct<uint64_t>, std::max({begins, out.num_edges, out.num_clusters}), distinct_, keys_,
+            counts_, clusters_, out, slot_, inner_, count_);
   }
 
  private:
@@ -201,7 +211,7 @@ class UniqueEdges {
   EdgeKeys keys_;
   Clusters clusters_;
   int64_t* slot_;
-  uint32_t* order_;
+  InnerEdges inner_;
   int64_t* counts_;
   uint64_t* distinct_ = nullptr;
 };
@@ -210,14 +220,14 @@ class UniqueEdges {
 // many they are.
 template <class View, class Found, class Scratch>
 void distinct(const Launcher& launch, const Edges& edges, View view, const int64_t* cluster, int64_t* slot,
-              uint32_t* order, Found& found, const Scratch& scratch) {
+              Found& found, const Scratch& scratch) {
   const int64_t room_for_clusters = cluster ? edges.num_nodes : 0;
   const Clusters clusters{cluster, edges.num_nodes, room<int64_t>(scratch, room_for_clusters),
                           room_for_clusters};
   int64_t* counts = room<int64_t>(scratch, 2);
   int64_t on_host[2];
   with_index(edges.count, [&](auto id) {
-    const UniqueEdges<decltype(id)> unique(launch, edges, view, clusters, slot, order, counts, scratch);
+    const UniqueEdges<decltype(id)> unique(launch, edges, view, clusters, slot, {}, counts, scratch);
     launch.read(counts, on_host, 2);
     Padded out{found.new_edges(on_host[1]), on_host[1], nullptr, cluster ? on_host[0] : 0, nullptr};
     if (cluster) out.representative = found.new_representative(on_host[0]);
@@ -225,13 +235,14 @@ void distinct(const Launcher& launch, const Edges& edges, View view, const int64
   });
 }
 
-// The same where there is room for them, without a wait.
+// The same where there is room for them, without a wait. order: those of InnerEdges, or null.
 template <class View, class Scratch>
 void distinct_padded(const Launcher& launch, const Edges& edges, View view, const int64_t* cluster,
                      int64_t* slot, uint32_t* order, const Padded& out, const Scratch& scratch) {
   const Clusters clusters{cluster, edges.num_nodes, out.representative, out.num_clusters};
   with_index(edges.count, [&](auto id) {
-    const UniqueEdges<decltype(id)> unique(launch, edges, view, clusters, slot, order, out.count, scratch);
+    const UniqueEdges<decltype(id)> unique(launch, edges, view, clusters, slot,
+                                           InnerEdges::of(order, edges.count), out.count, scratch);
     unique.write(out);
   });
 }

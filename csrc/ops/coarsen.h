@@ -46,8 +46,7 @@ std::tuple<Tensor, Tensor, Tensor> coarsen(const Tensor& given_edge_index, const
   Found<Device> found{cluster};
   coarsen_kernel(device.run, edges, cluster.const_data_ptr<int64_t>(), self_loops,
                  given_batch ? batch.const_data_ptr<int64_t>() : nullptr,
-                 with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr, nullptr, found,
-                 Scratch<Device>(cluster));
+                 with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr, found, Scratch<Device>(cluster));
   return {found.edges, slot, found.representative};
 }
 
@@ -67,7 +66,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> coarsen_padded(
   const Tensor coarse = Device::new_tensor(cluster, {2, num_edges}, ScalarType::Long);
   const Tensor representative = new_ids<Device>(cluster, num_clusters), count = new_ids<Device>(cluster, 2);
   if (with_order && !narrow_index(edges.count)) fail("with_order: expected fewer than 2^32 - 1 edges");
-  const Tensor order = Device::new_tensor(cluster, {2, with_order ? edges.count : 0}, ScalarType::Int);
+  const Tensor order = Device::new_tensor(
+      cluster, {with_order ? InnerEdges::size(edges.count, edges.num_nodes) : 0}, ScalarType::Int);
   const Padded padded{coarse.mutable_data_ptr<int64_t>(), num_edges,
                       representative.mutable_data_ptr<int64_t>(), num_clusters,
                       count.mutable_data_ptr<int64_t>()};

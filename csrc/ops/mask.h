@@ -15,7 +15,8 @@ std::tuple<Tensor, Tensor> mask(const Tensor& given_edge_index, const Tensor& gi
   check_count("num_clusters", num_clusters);
   if (given_order) {
     check_dtype("order", *given_order, ScalarType::Int);
-    check_shape("order", *given_order, {{"2", 2}, {"num_edges", given_edge_index.size(1)}});
+    const int64_t size = InnerEdges::size(given_edge_index.size(1), given_cluster.size(0));
+    check_shape("order", *given_order, {{"2 num_edges + num_nodes + 1", size}});
     check_device("order", *given_order, "edge_index", given_edge_index);
   }
   const Device device(given_edge_index);
@@ -25,11 +26,10 @@ std::tuple<Tensor, Tensor> mask(const Tensor& given_edge_index, const Tensor& gi
   const Edges edges = edges_of(edge_index, cluster.size(0));
   const Tensor total = new_rows<Device>(scores, num_clusters), count = new_ids<Device>(scores, num_clusters);
   GPN_DISPATCH(scores, "gpn::mask", [&] {
-    mask_kernel(device.run, edges, scores.const_data_ptr<scalar_t>(), cluster.const_data_ptr<int64_t>(),
-                num_clusters,
-                given_order ? reinterpret_cast<const uint32_t*>(order.const_data_ptr<int32_t>()) : nullptr,
-                total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(),
-                Scratch<Device>(scores));
+    mask_kernel(
+        device.run, edges, scores.const_data_ptr<scalar_t>(), cluster.const_data_ptr<int64_t>(), num_clusters,
+        given_order ? reinterpret_cast<const uint32_t*>(order.const_data_ptr<int32_t>()) : nullptr,
+        total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(), Scratch<Device>(scores));
   });
   return {total, count};
 }

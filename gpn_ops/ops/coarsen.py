@@ -233,18 +233,26 @@ def plain_coarsen_padded(
     count = torch.tensor([smallest.size(0), edges.size(1)], device=cluster.device)
     fits = edges.size(1) <= num_edges and smallest.size(0) <= num_clusters
     slot = slot if fits else torch.full_like(slot, -1)
-    order = _new_order(edge_index, with_order).fill_(-1)
+    order = _new_order(edge_index, cluster, with_order).fill_(-1)
     if with_order and fits:
         row, col = (cluster.index_select(0, end.long()) for end in edge_index)
         inner = (row == col).nonzero().view(-1)
         owner, place = row.index_select(0, inner).sort(stable=True)
-        order[:, : inner.numel()] = torch.stack([owner, inner.index_select(0, place)])
+        owners, items, begins = order.split([row.size(0), row.size(0), cluster.size(0) + 1])
+        owners[: inner.numel()], items[: inner.numel()] = owner, inner.index_select(0, place)
+        node = torch.arange(cluster.size(0) + 1, device=cluster.device)
+        begins.copy_(torch.searchsorted(owner, node))
     return padded(edges, num_edges, fits), slot, padded(smallest, num_clusters, fits), count, order
 
 
-def _new_order(edge_index: Tensor, wanted: bool) -> Tensor:
-    num_edges = edge_index.size(1)
-    return edge_index.new_empty(2, num_edges if wanted else 0, dtype=torch.int32)
+def _new_order(edge_index: Tensor, cluster: Tensor, wanted: bool) -> Tensor:
+    size = order_size(edge_index, cluster) if wanted else 0
+    return edge_index.new_empty(size, dtype=torch.int32)
+
+
+def order_size(edge_index: Tensor, cluster: Tensor) -> int:
+    """Of what coarsening finds for :func:`gpn_ops.mask`: csrc/core/edges.h, ``InnerEdges``."""
+    return 2 * edge_index.size(1) + cluster.size(0) + 1
 
 
 def check_coarsen_padded(
@@ -279,7 +287,7 @@ def _(
         cluster.new_empty(edge_index.size(1) if with_slot else 0),
         cluster.new_empty(num_clusters),
         cluster.new_empty(2),
-        _new_order(edge_index, with_order),
+        _new_order(edge_index, cluster, with_order),
     )
 
 

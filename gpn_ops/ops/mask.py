@@ -18,6 +18,7 @@ from ..checks import (
     check_values,
 )
 from . import derivatives
+from .coarsen import order_size
 from .lift import lift
 from .plain import plain_form
 from .reduce import plain_reduce
@@ -79,7 +80,7 @@ def check_mask(
     check_count("num_clusters", num_clusters)
     if order is not None:
         check_dtype("order", order, torch.int32)
-        check_shape("order", order, ("2", 2), ("num_edges", edge_index.size(1)))
+        check_shape("order", order, ("2 num_edges + num_nodes + 1", order_size(edge_index, cluster)))
         check_device("order", order, "edge_index", edge_index)
 
 

@@ -500,6 +500,13 @@ MUTANTS = [
         "address",
     ),
     Mutant(
+        "inner-edges-begin-one-late",
+        "csrc/cuda/unique_edges.cuh",
+        "inner.cluster[middle] < uint32_t(c);",
+        "inner.cluster[middle] <= uint32_t(c);",
+        POOLING,
+    ),
+    Mutant(
         "inner-edges-out-of-order-on-the-cpu",
         "csrc/cpu/coarsen.h",
         "next[c + 1] += next[c];",
@@ -507,10 +514,10 @@ MUTANTS = [
         CPU_POOLING,
     ),
     Mutant(
-        "room-ends-a-pair-early",
+        "room-of-pairs-ends-early",
         "csrc/cuda/sorted_pairs.cuh",
-        "so_far > num_pairs) return;",
-        "so_far >= num_pairs) return;",
+        "so_far <= num_pairs &&",
+        "so_far < num_pairs &&",
         POOLING,
     ),
     Mutant(
@@ -746,9 +753,24 @@ MUTANTS = [
     Mutant(
         "pair-of-a-reverse-by-its-own-place",
         "csrc/cuda/sorted_pairs.cuh",
-        "rank[row <= col ? e : reverse] - 1",
-        "rank[e] - 1",
+        "if (reverse >= 0) slot[reverse] = pair;",
+        "if (reverse >= 0) slot[reverse] = pair + (reverse > e);",
         POOLING,
+    ),
+    Mutant(
+        "the-others-one-place-too-far",
+        "csrc/core/edges.h",
+        "num_wanted + v - so_far;",
+        "num_wanted + v - so_far + 1;",
+        POOLING,
+    ),
+    Mutant(
+        "graphs-out-of-range-wanted",
+        "csrc/core/edges.h",
+        "uint64_t(batch[v]) < uint64_t(num_graphs) && graphs",
+        "graphs",
+        POOLING,
+        "address",
     ),
     Mutant(
         "self-loops-keep-a-graph-going",

@@ -47,7 +47,7 @@ inline PlainEdges plain_coarsen(const Edges& edges, const std::vector<int64_t>& 
   return plain_distinct(renamed, kept);
 }
 
-// The edges inside clusters, cluster by cluster, and before them these; then -1 up to the number of edges.
+// What InnerEdges says.
 inline std::vector<uint32_t> plain_inner_order(const Edges& edges, const std::vector<int64_t>& cluster) {
   std::vector<std::pair<int64_t, int64_t>> inner;
   for (int64_t e = 0; e < edges.count; ++e) {
@@ -56,6 +56,10 @@ inline std::vector<uint32_t> plain_inner_order(const Edges& edges, const std::ve
   }
   std::sort(inner.begin(), inner.end());
   std::vector<uint32_t> order(size_t(2 * edges.count), uint32_t(-1));
+  for (int64_t c = 0; c <= edges.num_nodes; ++c) {
+    order.push_back(
+        uint32_t(std::lower_bound(inner.begin(), inner.end(), std::pair(c, int64_t(-1))) - inner.begin()));
+  }
   for (size_t i = 0; i < inner.size(); ++i) {
     order[i] = uint32_t(inner[i].first);
     order[size_t(edges.count) + i] = uint32_t(inner[i].second);

@@ -323,8 +323,8 @@ void test_decoding(Random& random) {
          cuda::StoreKept{kept});
   CHECK(to_host(kept, 4) == (std::vector<int64_t>{first, -1, first + 2, first + 1}));
   const std::vector<int64_t> col = {30, 10, 20};
-  launch(cuda::decode_wide<KeepColumn, cuda::StoreKept>, 4, memory.copy(ids), 4,
-         KeepColumn{memory.copy(col)}, first, cuda::StoreKept{kept});
+  launch(cuda::decode_wide<KeepColumn, cuda::StoreKept>, 4, memory.copy(ids), 4, KeepColumn{memory.copy(col)},
+         first, cuda::StoreKept{kept});
   CHECK(to_host(kept, 4) == (std::vector<int64_t>{30, -1, 20, 10}));
 }
 

@@ -10,6 +10,7 @@
 #include "cuda/lift.cuh"
 #include "cuda/mask.cuh"
 #include "cuda/pair_product.cuh"
+#include "cuda/partition.cuh"
 #include "cuda/progress.cuh"
 #include "cuda/sorted_pairs.cuh"
 #include "cuda/undirected.cuh"
@@ -103,7 +104,7 @@ PlainEdges unique_edges(const Launcher& launch, const Edges& edges, View view, b
   const cuda::Clusters clusters{cluster, edges.num_nodes, memory.array<int64_t>(room), room};
   int64_t* counts = memory.array<int64_t>(2);
   int64_t* slot = with_slot ? memory.array<int64_t>(edges.count) : nullptr;
-  const cuda::UniqueEdges<Id> unique(launch, edges, view, clusters, slot, nullptr, counts, memory);
+  const cuda::UniqueEdges<Id> unique(launch, edges, view, clusters, slot, {}, counts, memory);
   CHECK((counts[0] == 0) == (cluster == nullptr));
   const int64_t count = counts[1];
   int64_t* row = memory.array<int64_t>(2 * count);
@@ -135,7 +136,8 @@ void test_padded(Random& random, const Launcher& launch, const Graph<float>& gra
   const Padded out{memory.array<int64_t>(2 * room), room, memory.array<int64_t>(clusters), clusters,
                    memory.array<int64_t>(2)};
   int64_t* slot = memory.array<int64_t>(count);
-  uint32_t* order = self_loops ? nullptr : memory.array<uint32_t>(2 * count);
+  const int64_t size = InnerEdges::size(count, graph.num_nodes);
+  uint32_t* order = self_loops ? nullptr : memory.array<uint32_t>(size);
   cuda::coarsen_padded_kernel(launch, on_device(graph, memory), memory.copy(cluster), self_loops, nullptr,
                               slot, order, out, memory);
   CHECK(to_host(out.count, 2) == (std::vector<int64_t>{num_clusters, num_edges}));
@@ -149,8 +151,8 @@ void test_padded(Random& random, const Launcher& launch, const Graph<float>& gra
   CHECK(to_host(out.representative, clusters) == padded(smallest, clusters));
   CHECK(to_host(slot, count) == (fits ? expected.slot : padded({}, count)));
   if (self_loops) return;
-  CHECK(to_host(order, 2 * count) == (fits ? plain_inner_order(graph.edges(), cluster)
-                                           : std::vector<uint32_t>(size_t(2 * count), uint32_t(-1))));
+  CHECK(to_host(order, size) == (fits ? plain_inner_order(graph.edges(), cluster)
+                                      : std::vector<uint32_t>(size_t(size), uint32_t(-1))));
 }
 
 void test_unique_edges(Random& random) {
@@ -178,7 +180,7 @@ void test_unique_edges(Random& random) {
     CHECK(unique(uint32_t(), false) == expected);
 
     FoundOnDevice found{memory};
-    cuda::coarsen_kernel(launch, edges, device_cluster, self_loops, nullptr, nullptr, nullptr, found, memory);
+    cuda::coarsen_kernel(launch, edges, device_cluster, self_loops, nullptr, nullptr, found, memory);
     CHECK(to_host(found.edges, found.num_edges) == expected.row);
     CHECK(to_host(found.edges + found.num_edges, found.num_edges) == expected.col);
     CHECK(to_host(found.representative, found.num_clusters) == smallest);
@@ -203,6 +205,30 @@ void test_sorted_pairs(Random& random) {
   CHECK(part(ends, 0, num_pairs) == expected.row && part(ends, num_pairs, 2 * num_pairs) == expected.col);
   CHECK(to_host(slot, num_edges) == expected.slot);
   CHECK(record.assertions.empty());
+}
+
+void test_partition(Random& random) {
+  const Scratch memory(random());
+  const int64_t num_nodes = random.of<int64_t>({0, 1, 33, 3000}), num_graphs = 1 + random.below(9);
+  const std::vector<int64_t> graphs = random_ids(random, num_graphs, 0, 2);
+  const std::vector<int64_t> batch = random_ids(random, num_nodes, -1, num_graphs + 1);
+  std::vector<int64_t> order, others, number(static_cast<size_t>(num_nodes));
+  for (int64_t v = 0; v < num_nodes; ++v) {
+    const int64_t g = batch[size_t(v)];
+    (g >= 0 && g < num_graphs && graphs[size_t(g)] ? order : others).push_back(v);
+  }
+  const int64_t num_wanted = int64_t(order.size());
+  order.insert(order.end(), others.begin(), others.end());
+  for (int64_t i = 0; i < num_nodes; ++i) number[size_t(order[size_t(i)])] = i;
+  const Wanted wanted{memory.copy(graphs), num_graphs, memory.copy(batch)};
+  int64_t* out = memory.array<int64_t>(num_nodes);
+  int64_t* places = memory.array<int64_t>(num_nodes);
+  cuda::partition_kernel(random_launcher(random), wanted, num_nodes, num_wanted, out, places, memory);
+  CHECK(to_host(out, num_nodes) == order && to_host(places, num_nodes) == number);
+  CHECK(record.assertions.empty());
+  cuda::partition_kernel(random_launcher(random), wanted, num_nodes, num_wanted + 1, out, places, memory);
+  CHECK(record.assertions.size() == (num_nodes > 0));
+  record.assertions.clear();
 }
 
 void test_progress(Random& random) {
@@ -275,11 +301,11 @@ void test_bad_ids(Random& random) {
   record.assertions.clear();
   FoundOnDevice found{memory};
   const Edges none{nullptr, nullptr, 0, graph.num_nodes};
-  cuda::coarsen_kernel(launch, none, segments.cluster, false, nullptr, nullptr, nullptr, found, memory);
+  cuda::coarsen_kernel(launch, none, segments.cluster, false, nullptr, nullptr, found, memory);
   CHECK(record.assertions.size() == 1 && found.num_clusters == (graph.num_nodes > 1));
   record.assertions.clear();
   const Edges two{nullptr, nullptr, 0, 2};
-  cuda::coarsen_kernel(launch, two, memory.copy<int64_t>({1, 1}), false, nullptr, nullptr, nullptr, found,
+  cuda::coarsen_kernel(launch, two, memory.copy<int64_t>({1, 1}), false, nullptr, nullptr, found,
                        memory);  // nobody is in cluster 0
   CHECK(record.assertions.size() == 1);
   record.assertions.clear();
@@ -365,9 +391,8 @@ void test_mask(Random& random) {
   T* total = memory.array<T>(num_clusters);
   int64_t* count = memory.array<int64_t>(num_clusters);
   const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters, piece_of(launch));
-  const Index* none = nullptr;
-  cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, none, none, total,
-                    count, memory);
+  cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, total, count,
+                    memory);
   CHECK(same_bits(total, plain.total));
   CHECK(to_host(count, num_clusters) == plain.count);
   const uint32_t* order = memory.copy(plain_inner_order(graph.edges(), cluster));
@@ -537,6 +562,7 @@ int main(int argc, char** argv) {
     }
     test_unique_edges(random);
     test_sorted_pairs(random);
+    test_partition(random);
     test_progress(random);
     test_bad_ids(random);
     test_bad_pairs(random);
