@@ -59,7 +59,7 @@ struct StoreKept {
   __device__ void operator()(int64_t v, int64_t value) const { kept[v] = value; }
 };
 
-// Registers: 40.
+// Registers: 32.
 template <class Keep, class Store>
 __global__ void decode_packed(const uint64_t* keys, int64_t num_nodes, Keep keep, int64_t first_edge,
                               Store store) {
@@ -87,7 +87,7 @@ __global__ void lower_ids(Edges edges, const Score* scores, const uint64_t* best
   }
 }
 
-// Registers: 40.
+// Registers: 32.
 template <class Keep, class Store>
 __global__ void decode_wide(const int64_t* ids, int64_t num_nodes, Keep keep, int64_t first_edge,
                             Store store) {

@@ -113,7 +113,7 @@ __global__ void start_counts(Clusters clusters, Node* counts) {
 }
 
 // Takes the keys apart and looks at the clusters, where all have room; where not, there is nothing but -1.
-// Registers: 40.
+// Registers: 48.
 template <class Key>
 __global__ void write_distinct(const Key* distinct, EdgeKeys keys, const int64_t* counts, Clusters clusters,
                                Padded out, int64_t* slot, InnerEdges inner, int64_t count) {
