@@ -52,7 +52,7 @@ class Substructures(NamedTuple):
     bonds: dict[tuple[int, int], str]
     """The kind of every bond, the smaller atom first."""
     rings: list[Atoms]
-    """The smallest rings."""
+    """A smallest set of smallest rings: as many as there are bonds beyond a tree."""
     systems: list[Atoms]
     """Rings that share atoms, together."""
     groups: dict[str, list[Atoms]]
@@ -77,7 +77,10 @@ def fragments() -> dict[str, Any]:
 
 def substructures(molecule: Any, patterns: dict[str, Any]) -> Substructures:
     """Of an RDKit molecule."""
-    rings = [frozenset(ring) for ring in molecule.GetRingInfo().AtomRings()]
+    from rdkit import Chem
+
+    # RingInfo has every smallest ring: in a cage of rings, hundreds of large ones that go round it.
+    rings = [frozenset(ring) for ring in Chem.GetSSSR(molecule)]
     return Substructures(
         {
             tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))): kind(bond)
@@ -309,7 +312,12 @@ def draw(molecules: list[Any], levels: list[list[list[Atoms]]], titles: list[str
     from rdkit.Chem.Draw import MolDraw2DSVG, rdDepictor
 
     picture = MolDraw2DSVG(LEVELS * width, len(molecules) * width * 4 // 5, width, width * 4 // 5)
-    picture.drawOptions().legendFontSize = 15
+    options: Any = picture.drawOptions()
+    options.legendFontSize = 15
+    options.drawMolsSameScale = False  # A large molecule would make the others too small to read.
+    options.fixedBondLength = 24  # At most: small molecules would be giants.
+    options.highlightBondWidthMultiplier = 16
+    options.highlightRadius = 0.35
     drawn: list[list[Any]] = [[], [], [], [], [], []]
     for molecule, found, title in zip(molecules, levels, titles, strict=True):
         rdDepictor.Compute2DCoords(molecule)

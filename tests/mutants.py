@@ -97,6 +97,13 @@ MUTANTS = [
         "test_derivatives",
     ),
     Mutant(
+        "memory-beside-taken-for-shared",
+        "gpn_ops/checks.py",
+        "    if begin < other_end and other_begin < end:\n",
+        "    if begin < other_end and other_begin <= end:\n",
+        "tests/test_errors.py::test_memory_that_is_read_is_not_written",
+    ),
+    Mutant(
         "plain-maximum-takes-the-last-tie",
         "gpn_ops/ops/reduce.py",
         """node, num_nodes)
@@ -198,6 +205,27 @@ MUTANTS = [
         "forward_ad._current_level >= 0",
         "forward_ad._current_level >= 9",
         "test_derivatives",
+    ),
+    Mutant(
+        "nested-transforms-cut-off",
+        "gpn_ops/ops/derivatives.py",
+        "with torch.enable_grad(), _set_fwd",
+        "with _set_fwd",
+        "tests/test_nn_pooling.py::test_transforms_of_torch_func",
+    ),
+    Mutant(
+        "gradients-of-a-list-cut-off-in-transforms",
+        "gpn_ops/ops/derivatives.py",
+        "        return tuple(output) if isinstance(output, list) else output\n",
+        "        return output\n",
+        "tests/test_nn_pooling.py::test_transforms_of_torch_func",
+    ),
+    Mutant(
+        "wide-layers-on-tiles",
+        "gpn_ops/nn/children.py",
+        "module.normalized_shape != (channels,)",
+        "len(module.normalized_shape) != 1",
+        "tests/test_nn_pooling.py::test_layers_of_another_width_take_effect",
     ),
     Mutant(
         "second-derivative-of-a-mask-lost",
@@ -450,6 +478,13 @@ MUTANTS = [
         "    jsonl.append(place.folder / 'runs.jsonl', early)\n"
         "    record = run.train()\n",
         "test_weights_that_cannot_be_written_leave_the_run_to_be_made",
+    ),
+    Mutant(
+        "jobs-that-outlive-their-command",
+        "models/train.py",
+        "    command.join()\n    os._exit(1)\n",
+        "    command.join()\n",
+        "test_jobs_of_a_killed_command_end",
     ),
     # ------------------------------------------------------------------------------- settings, files, lines
     Mutant(

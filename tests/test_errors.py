@@ -293,3 +293,27 @@ def outcome_on_two(function: Callable[..., Any], arguments: Arguments) -> str | 
     with pytest.raises(RuntimeError) as error, torch.no_grad():
         function(**arguments)
     return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("op", "argument", "other"),
+    [
+        ("accumulate_", "out", "x"),
+        ("pair_product_backward_", "grad_h", "h"),
+        ("pair_product_backward_", "grad_h", "grad_product"),
+    ],
+)
+def test_memory_that_is_read_is_not_written(op, argument, other):
+    """It would be read by some threads before and by others after."""
+    arguments = dict(VALID[op])
+    rows, columns = arguments[argument].size(0), arguments[argument].size(1)
+    memory = numbers((rows + arguments[other].size(0)) * columns)
+    written = memory[: rows * columns].view(rows, columns)
+    beside = memory[rows * columns :].view(-1, columns)
+    over = memory[(rows - 1) * columns : -columns].view(-1, columns)
+    for _, function in ways(op, arguments):
+        function(**{**arguments, argument: written, other: beside})
+        with pytest.raises(RuntimeError, match=rf"^{argument}: expected .*, got memory of {other}$"):
+            function(**{**arguments, argument: written, other: over})
+        every_second = torch.stack([over, beside], 1)[:, 0]
+        function(**{**arguments, argument: written, other: every_second})

@@ -83,8 +83,10 @@ def test_bytes_are_those_of_the_elements(gpu_model):
 def test_ours_are_those_of_the_emulation_at_all_channels(gpu_model, monkeypatch):
     """Launches exactly; bytes, which are carried on from few channels, to a sector a row."""
     import emulation
+    import gpu_cases
 
-    monkeypatch.setattr(gpu_model, "CHANNELS", 32)
+    for module in (gpu_model, gpu_cases):
+        monkeypatch.setattr(module, "CHANNELS", 32)
     calls = gpu_model.run("ParsePooling", "layer", gpu_model.Load("", emulation.Workload(6, 12, 20), 1))[
         0
     ].calls

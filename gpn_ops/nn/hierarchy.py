@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch_geometric
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr, check_values
 from gpn_ops.ops import waits
 
-from ._inputs import checked_edges, graph_of_node, number_of_graphs
+from ._inputs import check_at_least, checked_edges, graph_of_node, number_of_graphs
 from .connect import fit
 from .multiset import Reduce
 from .pad import Capacity, Room
@@ -88,8 +88,13 @@ class ParseHierarchy(torch.nn.Module):
         readout: torch.nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if max_height is not None and max_height < 0:
-            raise ValueError(f"max_height: expected None or at least 0, got {max_height}")
+        if max_height is not None:
+            check_at_least("max_height", 0, max_height)
+        optional = {"gnn": gnn, "multiset_gnn": multiset_gnn, "readout": readout}
+        given = {name: module for name, module in optional.items() if module is not None}
+        for name, module in {"pool": pool, **given}.items():
+            if not isinstance(module, torch.nn.Module):
+                raise TypeError(f"{name}: expected a module, got {module!r}")
         self.pool = pool
         self.gnn = gnn
         self.multiset_gnn = multiset_gnn
@@ -99,7 +104,7 @@ class ParseHierarchy(torch.nn.Module):
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
         for module in self.children():
-            torch_geometric.nn.inits.reset(module)
+            reset(module)
 
     def forward(
         self,
@@ -136,8 +141,8 @@ class ParseHierarchy(torch.nn.Module):
             _check_no_edge_mask(name, getattr(self, name))
         if batch is None and batch_size is None:
             batch_size = 1
-        batch = graph_of_node(batch, x)
         edge_index = checked_edges(edge_index)
+        batch = graph_of_node(batch, x)
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # The pool knows whether it takes integers.
         if capacity is not None:

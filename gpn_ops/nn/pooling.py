@@ -3,16 +3,16 @@
 from typing import NamedTuple
 
 import torch
-import torch_geometric
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_device, check_edge_attr, check_floating, check_reduction, check_shape
 
 from ._inputs import (
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     checked_edges,
     graph_of_node,
@@ -141,15 +141,15 @@ class ParsePooling(torch.nn.Module):
     ) -> None:
         super().__init__()
         # Here, where they have the names that the caller wrote.
-        check_num_layers("scorer_layers", scorer_layers)
+        check_at_least("scorer_layers", 1, scorer_layers)
         check_probability("drop_edge", drop_edge)
         check_reduction(edge_reduce, "edge_reduce")
-        if scorer_layers > 1 or multiset == "deepsets":
-            check_hidden_channels(
-                in_channels,
-                f"scorer_layers={scorer_layers} and multiset={multiset!r}",
-                "scorer_layers=1 with multiset='sum', 'mean' or 'max'",
-            )
+        check_channels(
+            in_channels,
+            scorer_layers > 1 or multiset == "deepsets",
+            f"scorer_layers={scorer_layers} and multiset={multiset!r}",
+            "scorer_layers=1 with multiset='sum', 'mean' or 'max'",
+        )
         self.in_channels = in_channels
         self.drop_edge = drop_edge
         self.edge_dim = edge_dim
@@ -161,7 +161,7 @@ class ParsePooling(torch.nn.Module):
         if isinstance(multiset, torch.nn.Module):
             self.multiset = multiset
         elif multiset == "deepsets":
-            check_num_layers("multiset_layers", multiset_layers)
+            check_at_least("multiset_layers", 1, multiset_layers)
             self.multiset = DeepSets(in_channels, multiset_layers, dropout, recompute)
         elif multiset in ("sum", "mean", "max"):
             self.multiset = Reduce(multiset)
@@ -172,8 +172,8 @@ class ParsePooling(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        self.select.reset_parameters()
-        torch_geometric.nn.inits.reset(self.multiset)
+        for child in self.children():
+            reset(child)
 
     def forward(
         self,
@@ -222,7 +222,7 @@ class ParsePooling(torch.nn.Module):
             check_floating("attn", attn)
             check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
             check_device("attn", attn, "x", x)
-        check_scored_dtype("x" if attn is x else "attn", attn, self.select.scorer)
+        check_scored_dtype("x" if attn is x else "attn", attn, getattr(self.select, "scorer", None))
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # Connecting knows whether it takes integers.
 
@@ -281,14 +281,7 @@ class ParsePooling(torch.nn.Module):
         return ops.lift(x, cluster)
 
     def __repr__(self) -> str:
-        options = {
-            "multiset": self.multiset,
-            "scorer_layers": self.select.scorer.num_layers,
-            "drop_edge": self.drop_edge,
-            "self_loops": self.select.self_loops,
-            "weighted": self.connect.weighted,
-        }
-        if self.edge_dim is not None:
-            options["edge_dim"] = self.edge_dim
-        listed = ", ".join(f"{name}={value}" for name, value in options.items())
-        return f"{self.__class__.__name__}({self.in_channels}, {listed})"
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, select={self.select}, connect={self.connect}, "
+            f"multiset={self.multiset}, drop_edge={self.drop_edge})"
+        )

@@ -4,6 +4,7 @@ from itertools import chain
 
 import torch
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_device, check_values
@@ -12,10 +13,9 @@ from gpn_ops.ops.tiles import draw_seed, matmul_dtype, product_dtype, wide_dtype
 
 from ._inputs import (
     attributes_to_score,
-    check_edge_dim,
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     check_recompute,
     checked_edges,
@@ -75,12 +75,12 @@ class EdgeScorer(torch.nn.Module):
         edge_dim: int | None = None,
     ) -> None:
         super().__init__()
-        check_num_layers("num_layers", num_layers)
-        if num_layers > 1:
-            check_hidden_channels(in_channels, f"num_layers={num_layers}", "num_layers=1")
+        check_at_least("num_layers", 1, num_layers)
+        check_channels(in_channels, num_layers > 1, f"num_layers={num_layers}", "num_layers=1")
         check_probability("dropout", dropout)
         check_recompute(recompute)
-        check_edge_dim(edge_dim)
+        if edge_dim is not None:
+            check_at_least("edge_dim", 1, edge_dim)
         self.in_channels = in_channels
         self.num_layers = num_layers
         self.dropout = dropout
@@ -94,10 +94,8 @@ class EdgeScorer(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        for module in (*self.lins, *self.norms):
-            module.reset_parameters()
-        if self.lin_edge is not None:
-            self.lin_edge.reset_parameters()
+        for child in self.children():
+            reset(child)
 
     def forward(
         self,
@@ -123,8 +121,8 @@ class EdgeScorer(torch.nn.Module):
         Returns:
             torch.Tensor: A score per edge, :math:`[m]`.
         """
-        check_features("h", h, self.in_channels)
         edge_index = checked_edges(edge_index)
+        check_features("h", h, self.in_channels)
         check_device("h", h, "edge_index", edge_index)
         if undirected is None and directed and waits.is_host(h.device) and not torch.compiler.is_compiling():
             check_values(edge_index, None, h.size(0))  # else operators speak of their own argument
@@ -144,7 +142,7 @@ class EdgeScorer(torch.nn.Module):
         """MLP(h_i * h_j), or MLP([h_i * h_j, e_ij]), for every pair."""
         seed = draw_seed(h, self.dropout, self.training and len(self.norms) > 0)
         hidden = list(zip(list(self.lins)[:-1], self.norms, strict=True))
-        if are_plain(self.lins) and are_plain(self.norms):
+        if are_plain(chain(self.lins, self.norms), self.in_channels):
             weight, bias = parameters_of([self.lins[-1]])
             product = matmul_dtype(h, weight, "h")
             if not self.norms:
@@ -182,7 +180,7 @@ class EdgeScorer(torch.nn.Module):
         )
 
 
-def check_scored_dtype(name: str, h: Tensor, scorer: torch.nn.Module) -> None:
+def check_scored_dtype(name: str, h: Tensor, scorer: torch.nn.Module | None) -> None:
     """Checks the features that a scorer will be given, where they have the name that the caller wrote."""
-    if type(scorer) is EdgeScorer and are_plain(scorer.lins):
+    if type(scorer) is EdgeScorer and are_plain(scorer.lins, scorer.in_channels):
         matmul_dtype(h, parameters_of(scorer.lins)[0], name)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 from torch_geometric.nn.pool.select import Select, SelectOutput
 
 from gpn_ops import ops
@@ -89,7 +90,7 @@ class SelectParse(Select):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        self.scorer.reset_parameters()
+        reset(self.scorer)
 
     def forward(
         self,
@@ -126,8 +127,8 @@ class SelectParse(Select):
             each node's cluster (equation 4), through which the scorer gets its gradient. With :obj:`record`,
             the clusters, and the edges that took part, with their scores.
         """
-        check_features("x", x, self.in_channels)
         edge_index = checked_edges(edge_index)
+        check_features("x", x, self.in_channels)
         check_device("x", x, "edge_index", edge_index)
         check_scored_dtype("x", x, self.scorer)
         if batch is not None:
@@ -178,8 +179,8 @@ class SelectParse(Select):
 
     def __repr__(self) -> str:
         return (
-            f"{self.__class__.__name__}({self.in_channels}, num_layers={self.scorer.num_layers}, "
-            f"dropout={self.scorer.dropout}, self_loops={self.self_loops})"
+            f"{self.__class__.__name__}({self.in_channels}, scorer={self.scorer}, "
+            f"self_loops={self.self_loops})"
         )
 
 

@@ -158,8 +158,11 @@ def _coarsen_padded(
     batch: Tensor | None,
     capacity: tuple[int, int],
 ) -> PaddedCoarse:
-    max_clusters, max_edges = capacity
     check_coarsen(edge_index, cluster, batch)
+    given = capacity if isinstance(capacity, (tuple, list)) else ()
+    if len(given) != 2 or not all(isinstance(size, (int, torch.SymInt)) for size in given):
+        raise RuntimeError(f"capacity: expected two integers, of clusters and of edges, got {capacity!r}")
+    max_clusters, max_edges = capacity
     for size in capacity:
         check_count("capacity", size)
     if edge_attr is not None:

@@ -65,6 +65,16 @@ def test_fused_rings_and_bonds_between_rings():
     assert counts == [11, 3, 1, 0, 0, 0, 0]
 
 
+def test_a_cage_has_as_many_rings_as_bonds_beyond_a_tree():
+    """RDKit's RingInfo has all six faces of a cube, and hundreds of rings of a larger cage."""
+    cubane = Chem.MolFromSmiles("C12C3C4C1C5C2C3C45")
+    assert len(cubane.GetRingInfo().AtomRings()) == 6
+    found = substructures.substructures(cubane, {})
+    assert [len(ring) for ring in found.rings] == [4] * (12 - 7)
+    assert found.systems == [frozenset(range(8))]
+    assert list(found.bonds.values()) == [BONDS[1]] * 12
+
+
 def test_rings_that_a_third_one_joins():
     first, second, third = sets({0, 1, 2}, {4, 5, 6}, {2, 3, 4})
     assert substructures.joined([first, second, third]) == [frozenset(range(7))]
