@@ -40,17 +40,17 @@ class ParseHierarchy(torch.nn.Module):
         \mathbf{X}^{(k+1)}, \mathbf{A}^{(k+1)} &= \mathrm{ParsePooling}(\mathrm{GNN}'(\mathbf{X}^{(k)},
         \mathbf{A}^{(k)}), \mathbf{A}^{(k)}), \text{ scored on } \mathbf{H}^{(k)},
 
-    and sums up the features of the nodes that are left.
+    and sums the features of the nodes that are left.
 
-    Every graph has its own height. One that does not shrink at a level leaves the batch with the features
-    that came into that level, as if the level had not been; one without edges does not enter it. So the work
-    of a level is that of the graphs which are still shrinking.
+    Every graph has its own height. A graph that does not shrink at a level leaves the batch, with the
+    features that it had before that level. A graph without edges does not enter the level. So a level only
+    does work for graphs that are still shrinking.
 
-    The result for a graph does not depend on the others in its batch, as far as the scores do not: given the
-    same bits of scores, its tree has the same bits. Matrix products may round differently in another batch,
-    so scores are compared without their last bits (20 significant ones are left): edges that look alike to
-    the scorer tie, and the lowest edge id decides. Only scores that lie right at a boundary of that rounding
-    may still be told apart in one batch and not in another.
+    The result for a graph does not depend on the rest of its batch: scores with the same bits give a tree
+    with the same bits. Matrix products may round differently in another batch, so scores are compared without
+    their last bits (20 significant bits are left). Edges that look alike to the scorer then tie, and the
+    lowest edge id decides. Only scores right at a boundary of that rounding may still compare differently in
+    another batch.
 
     Args:
         pool (ParsePooling): The pooling layer, or a module called as it is: :obj:`torch.compile(pool)`.

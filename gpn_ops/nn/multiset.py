@@ -57,17 +57,17 @@ class DeepSets(torch.nn.Module):
 
     where each MLP is Linear (ReLU, dropout, Linear)*, and ends in LayerNorm(input + output).
 
-    What the MLPs give exists for one tile of nodes at a time, and is computed anew in backward. It exists for
-    all nodes at once while gradients are on and :obj:`recompute` is off, and where a child was replaced,
-    subclassed or has hooks: it is called then, as any module is.
+    The MLPs run on one tile of nodes at a time, and again in backward. They run on all nodes at once if
+    gradients are on and :obj:`recompute` is off, and if a child was replaced, subclassed or has hooks: it is
+    then called like any module.
 
     Args:
         in_channels (int): Size of each node's features, of the hidden layers and of the output.
         num_layers (int, optional): The number of Linear layers of each MLP. (default: :obj:`1`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
-        recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for memory
-            in proportion to the number of layers. If :obj:`"auto"`, only where that is little (4 MiB an
-            MLP), and so is faster. Results are the same. (default: :obj:`True`)
+        recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers again. If
+            :obj:`False`, they are stored. If :obj:`"auto"`, they are stored where they are small (4 MiB per
+            MLP), which is faster. Results are the same. (default: :obj:`True`)
 
     Example:
         >>> import torch

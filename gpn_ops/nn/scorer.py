@@ -31,13 +31,14 @@ class EdgeScorer(torch.nn.Module):
         C_{ij} = \sigma \left( \mathrm{MLP} \left( \mathbf{h}_i \odot \mathbf{h}_j \right) \right),
 
     or, with :obj:`edge_dim`, by its attributes too: then the MLP reads
-    :math:`[ \mathbf{h}_i \odot \mathbf{h}_j \, \Vert \, \mathbf{e}_{ij} ]`. Scores take memory
-    :math:`O(nd + m)`, forward and backward: rows of :math:`\mathbf{h}_i \odot \mathbf{h}_j` exist for one
-    tile of edges at a time, and are computed anew in backward. They exist for all edges at once, in memory
-    :math:`O(md)`, while gradients are on and :obj:`recompute` is off, where several layers read edge
-    attributes, and where a child was replaced, subclassed or has hooks: it is called then, as any module is
-    (the last layer, in half precision, and in float16 the first one too, with features and parameters widened
-    to float32).
+    :math:`[ \mathbf{h}_i \odot \mathbf{h}_j \, \Vert \, \mathbf{e}_{ij} ]`.
+
+    Scoring takes memory :math:`O(nd + m)`, forward and backward, because rows of
+    :math:`\mathbf{h}_i \odot \mathbf{h}_j` exist for one tile of edges at a time, and backward computes them
+    again. They exist for all edges at once, in memory :math:`O(md)`, in three cases: if gradients are on and
+    :obj:`recompute` is off, if several layers read edge attributes, and if a child was replaced, subclassed
+    or has hooks. Such a child is called like any module. (In half precision the last layer is called with
+    features and parameters in float32; in float16 the first layer is too.)
 
     The MLP is a Linear layer, followed by any number of (LayerNorm, ReLU, dropout, Linear). An edge and its
     reverse are scored once and get the same bits; an edge without a reverse is scored on its own.
@@ -49,12 +50,13 @@ class EdgeScorer(torch.nn.Module):
         in_channels (int): Size of each node's features, and of the hidden layers.
         num_layers (int, optional): The number of Linear layers. (default: :obj:`2`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
-        recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for several
-            rows of features per edge. If :obj:`"auto"`, only where that is little (4 MiB), and so is faster.
-            One layer needs neither. Results are the same. (default: :obj:`True`)
-        edge_dim (int, optional): Size of each edge's attributes, if they count in its score. Where the edges
-            of a pair (an edge, its reverse, duplicates) differ in their attributes, the mean is the pair's.
-            (default: :obj:`None`)
+        recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers again. If
+            :obj:`False`, they are stored: several rows of features per edge. If :obj:`"auto"`, they are
+            stored where they are small (4 MiB), which is faster. One layer has nothing to store. Results are
+            the same. (default: :obj:`True`)
+        edge_dim (int, optional): Size of the attributes of an edge, if its score should depend on them. If
+            the edges of a pair (an edge, its reverse, duplicates) have different attributes, their mean
+            counts. (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -110,13 +112,13 @@ class EdgeScorer(torch.nn.Module):
         Args:
             h (torch.Tensor): The node features, :math:`[n, d]`.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
-            undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for these edges, where
-                that is known already. (default: :obj:`None`)
-            directed (bool, optional): If :obj:`True`, every edge is scored on its own, so that dropout tells
-                it from its reverse. (default: :obj:`False`)
-            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]` (or :math:`[m]`,
-                where :math:`d_e = 1`), of any dtype. Needed if there is an :obj:`edge_dim`, and not read
-                otherwise. (default: :obj:`None`)
+            undirected (Undirected, optional): The result of :func:`gpn_ops.undirected` for these edges, if
+                you have it. (default: :obj:`None`)
+            directed (bool, optional): If :obj:`True`, each edge is scored separately, so that dropout makes
+                it differ from its reverse. (default: :obj:`False`)
+            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]` (or :math:`[m]`
+                if :math:`d_e = 1`), of any dtype. Required with an :obj:`edge_dim`, and ignored without one.
+                (default: :obj:`None`)
 
         Returns:
             torch.Tensor: A score per edge, :math:`[m]`.

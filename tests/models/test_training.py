@@ -1206,6 +1206,8 @@ def test_errors_of_the_command(tmp_path, capsys, given, code, message):
     ("given", "message"),
     [
         (["--folds", "a"], "expected numbers and ranges such as 0-3,7, got 'a'"),
+        (["--folds", "0-9999999"], "expected numbers and ranges such as 0-3,7, got '0-9999999'"),
+        (["--folds", f"0-{10**30}"], "expected numbers and ranges such as 0-3,7, got '0-1000000"),
         (["--folds", "3-1"], "expected at least one number, got '3-1'"),
         (["--seeds", "-1"], "expected"),
         (["--model", "magic"], "invalid choice: 'magic'"),
