@@ -31,8 +31,8 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def(
       "progress(Tensor edge_index, Tensor batch, SymInt num_graphs, Tensor? cluster=None, Tensor? "
       "coarse=None, Tensor? representative=None, Tensor? count=None) -> Tensor");
-  // The nodes of wanted graphs (not 0) before those of the others, each in their order, and the place of every
-  // node in that. num_wanted: how many of them there are.
+  // The nodes of wanted graphs (not 0) before those of the others, each in their order, and the place of
+  // every node in that. num_wanted: how many of them there are.
   m.def("partition(Tensor wanted, Tensor batch, SymInt num_wanted) -> (Tensor order, Tensor number)");
 
   // order: what coarsening found for these edges and clusters, which spares a sort and changes no result.
