@@ -12,6 +12,7 @@
 #include "pair_dot.h"
 #include "pair_product.h"
 #include "parse.h"
+#include "partition.h"
 #include "progress.h"
 #include "reduce.h"
 #include "residual.h"

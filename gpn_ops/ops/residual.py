@@ -21,7 +21,7 @@ from ..checks import (
 from . import derivatives, tiles, waits
 from .dropout import check_seed
 from .lift import lift
-from .reduce import accumulate_
+from .reduce import accumulate_, reduce
 from .tiles import (
     Normalised,
     Residual,
@@ -207,6 +207,13 @@ def plain_residual(
     _check_clusters_exist(cluster, num_clusters)
     block = Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed))
     kept = x.new_empty(_kept_size(x, parameters) if keep else 0, dtype=block.wide)
+    if 0 < x.size(0) <= tile_rows:  # The result is that of one tile, which need not be copied.
+        with autocast_off(x.device):
+            state = block.forward(x, 0)
+        if keep:
+            _Kept(kept, x, parameters).store(slice(0, x.size(0)), state)
+        out = state.norm.out
+        return (out if cluster is None else reduce(out, cluster, num_clusters)).to(x.dtype), kept
     out = torch.empty_like(x)
     if cluster is not None:
         out = x.new_zeros(num_clusters, x.size(1), dtype=block.wide)
@@ -264,7 +271,7 @@ def plain_residual_backward(
             else:
                 state = block.forward(x[tile], tile.start)
             rows = grad[tile] if cluster is None else lift(grad, cluster[tile])
-            grad_x[tile] = block.backward(rows.to(block.wide), state)
+            block.backward(rows.to(block.wide), state, out=grad_x[tile])
     return [grad_x, *like_parameters(grads, parameters)]
 
 

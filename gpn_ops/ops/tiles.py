@@ -278,17 +278,17 @@ class Residual:
         layers: list[Linear | LayerNorm] = [*self.linears, self.norm]
         return [grad for layer in layers for grad in layer.start_backward()]
 
-    def backward(self, grad: Tensor, state: ResidualState) -> Tensor:
-        """The gradient of the rows."""
+    def backward(self, grad: Tensor, state: ResidualState, out: Tensor) -> None:
+        """The gradient of the rows, into ``out``."""
         grad_total = self.norm.backward(grad, state.total, state.norm.mean, state.norm.rstd)
         grad = self.linears[-1].backward(grad_total, state.inputs[-1])
-        for linear, z, out in zip(
+        for linear, z, result in zip(
             self.linears[-2::-1], state.inputs[-2::-1], state.inputs[:0:-1], strict=True
         ):
             # Also masks what dropout set to zero.
-            grad = torch.ops.aten.threshold_backward(grad, out, 0)
+            grad = torch.ops.aten.threshold_backward(grad, result, 0)
             grad = linear.backward(self.dropout.backward_(grad), z)
-        return grad.add_(grad_total)
+        torch.add(grad, grad_total, out=out)
 
 
 def like_parameters(grads: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:
