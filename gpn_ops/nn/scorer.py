@@ -153,7 +153,9 @@ class EdgeScorer(torch.nn.Module):
                 return logits if pair_attr is None else logits + self._edge_part(pair_attr, True).squeeze(-1)
             # The rows themselves, and of every hidden layer what goes into its LayerNorm and what comes out.
             kept = pairs.size(1) * self.in_channels * (1 + 2 * len(self.norms))
-            if pair_attr is None and keeps_nothing(self.recompute, kept):
+            # Elsewhere than on the CPU the operator is a few kernels, faster than what keeps.
+            fused = self.recompute == "auto" and not waits.is_host(h.device)
+            if pair_attr is None and (fused or keeps_nothing(self.recompute, kept)):
                 parameters = [*parameters_of(chain.from_iterable(hidden)), weight, bias]
                 return ops.edge_logits(h, pairs, parameters, product, self.dropout, seed)
         z = ops.lift(h, pairs[0]).to(wide_dtype(h.dtype)) * ops.lift(h, pairs[1])
