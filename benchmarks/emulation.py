@@ -31,15 +31,13 @@ class Call(NamedTuple):
 class Recorder(TorchDispatchMode):
     """Notes the calls of our operators, with copies of their arguments."""
 
-    loops: tuple[str, ...] = ()  # operators that are taken apart although they have a kernel
-
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
 
     def is_one(self, name: str) -> bool:
         """Whether an operator is noted as such."""
-        return name not in self.loops and has_kernel(name)
+        return has_kernel(name)
 
     def __enter__(self) -> Any:
         super().__enter__()
@@ -69,13 +67,9 @@ class Recorder(TorchDispatchMode):
         return returned
 
 
-# Those that have a kernel for the CPU, and are made of others on CUDA.
-LOOPS = ("gpn::edge_logits_backward",)
-
-
 def has_kernel(name: str) -> bool:
     """Whether an operator has a kernel for CUDA in csrc, and is not made of others in Python."""
-    return name not in LOOPS and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
 
 
 def copied(value: Any) -> Any:
@@ -258,6 +252,9 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
             torch.zeros_like(x, dtype=wide), products, x, pairs
         ),
         "edge_logits": lambda: ops.edge_logits(x, pairs, scorer, wide, 0.5, torch.tensor(1), 1024),
+        "edge_logits_backward": lambda: ops.edge_logits_backward(
+            pair_scores.to(wide), x, pairs, scorer, wide, 0.5, torch.tensor(1), 1024
+        ),
         "pair_dot": lambda: ops.pair_dot(x, weight, pairs),
         "pair_dot_backward": lambda: ops.pair_dot_backward(pair_scores, x, weight, pairs),
         "parse": lambda: ops.parse(edge_index, scores, num_nodes),

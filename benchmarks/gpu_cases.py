@@ -10,7 +10,7 @@ import methods
 import torch
 from torch import Tensor
 
-from gpn_ops.nn import ParseHierarchy, ParsePooling
+from gpn_ops.nn import Capacity, ParseHierarchy, ParsePooling, measured, pad
 from models.baselines import GraphBaseline
 from models.gpn import GraphClassifier, Prediction
 
@@ -67,6 +67,8 @@ PEERS = {
 }
 METHODS = ("ParsePooling", *PEERS)
 FORMS = ("layer", "hierarchy", "classifier")
+CAPTURED = "captured"
+"""A further form, of ParsePooling alone: the classifier in static form, its step a CUDA graph."""
 QUADRATIC = ("MinCut", "DiffPool")
 
 
@@ -107,6 +109,7 @@ def points(
         for method in methods
         if (forms or form == "layer" or workload == "a")
         and not (workload == "c" and method in QUADRATIC)  # a matrix of 10^12 entries
+        and (form != CAPTURED or method == METHODS[0])
     ]
 
 
@@ -117,6 +120,22 @@ def called(
     if form == "classifier":
         return results_of(model(x, edge_index, None, batch, num_graphs))
     return results_of(model(x, edge_index, batch))
+
+
+def padded(
+    model: torch.nn.Module, x: Tensor, edge_index: Tensor, batch: Tensor, num_graphs: int
+) -> tuple[Any, ...]:
+    """The arguments of a classifier in static form: the batch with a fifteenth of its size as padding, which
+    is what steps of one eighth come to in the mean, and levels as measured on it."""
+    sizes = x.size(0), edge_index.size(1)
+    capacity = Capacity(*(-(-16 * size // 15) for size in sizes))
+    with torch.no_grad():
+        tree = model(x, edge_index, None, batch, num_graphs).tree
+    return (
+        *pad(x, edge_index, None, batch, capacity, num_graphs),
+        num_graphs,
+        measured(capacity, tree, sizes[0]),
+    )
 
 
 def results_of(result: Any) -> list[Tensor]:

@@ -53,13 +53,17 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("dropout_(Tensor(a!) x, Tensor seed, float p, bool relu=False, SymInt first=0) -> ()");
 
   // MLPs in tiles of rows. `product` is the dtype of matrix products; without a seed nothing is dropped.
-  // Where there are no tiles, as in the CUDA kernel, tile_rows means nothing.
+  // Where there are no tiles, as in the CUDA kernels, tile_rows means nothing. The second form of backward
+  // always has them: on CUDA it is for rows too wide for the first.
   m.def(
       "edge_logits(Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, float dropout, Tensor? "
       "seed, SymInt tile_rows) -> Tensor");
   m.def(
       "edge_logits_backward(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, "
       "float dropout, Tensor? seed, SymInt tile_rows) -> Tensor[]");
+  m.def(
+      "_edge_logits_backward_tiles(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType "
+      "product, float dropout, Tensor? seed, SymInt tile_rows) -> Tensor[]");
   m.def("residual(Tensor x, Tensor[] parameters, ScalarType product, float dropout, Tensor? seed) -> Tensor");
   m.def(
       "residual_sum(Tensor x, Tensor cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "

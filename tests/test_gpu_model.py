@@ -128,6 +128,31 @@ def test_guard(gpu_model, saved):
         assert cost[name] == pytest.approx(expected[name], rel=0.05), name
 
 
+def test_a_step_as_one_graph(gpu_model):
+    """Launched once, as nothing in it waits; a step that does is refused."""
+    import emulation
+    from gpu_cases import CAPTURED, Load
+
+    load = Load("", emulation.Workload(6, 12, 16), 1)
+    parts = gpu_model.phases("ParsePooling", CAPTURED, load)
+    kernels = parts["forward"] + parts["backward"]
+    cost = gpu_model.as_one_graph(kernels)
+    assert (cost["launches"], cost["waits"]) == (1, 1)
+    assert cost["kernels"] > 500
+    assert cost["ms"]["H100"] == max(0.02, cost["device_ms"]["H100"])
+    with pytest.raises(AssertionError, match="cannot wait for the host"):
+        gpu_model.as_one_graph([*kernels, gpu_model.Kernel("item", 1, 1, 8, 0)])
+
+
+def test_a_captured_step_takes_at_most_half_the_time(saved):
+    """By the model, beside the dynamic form of the same classifier."""
+    both = {
+        entry["form"]: entry["both"]["ms"] for entry in saved["results"] if entry["method"] == "ParsePooling"
+    }
+    for card, milliseconds in both["captured"].items():
+        assert milliseconds <= both["classifier"][card] / 2
+
+
 def test_the_page_has_the_result(gpu_model, saved):
     page = (ROOT / "docs" / "cuda.md").read_text()
     assert gpu_model.report(saved) in page

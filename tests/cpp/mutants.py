@@ -52,6 +52,7 @@ class Mutant:
 
 PARSE = "test_cuda_parse"
 POOLING = "test_cuda_pooling"
+SCORER = "test_cuda_scorer"
 SCHEDULES = "test_schedules"
 CORE = "test_core"
 EMULATION = "test_emulation"
@@ -506,6 +507,127 @@ MUTANTS = [
         "partial[at] = double(sum);",
         "partial[at] = double(Sum<T>(T(sum)));",
         POOLING,
+    ),
+    # ------------------------------------------------------------------------------------------ edge scorer
+    Mutant(
+        "scorer-without-its-last-pairs",
+        "csrc/cuda/edge_logits.cuh",
+        "(pairs.count + kRows<W> - 1) / kRows<W> * kWarp",
+        "pairs.count / kRows<W> * kWarp",
+        SCORER,
+    ),
+    Mutant(
+        "norm-before-all-products",
+        "csrc/cuda/edge_logits.cuh",
+        """lane, hidden);
+      __syncwarp();""",
+        """lane, hidden);""",
+        SCORER,
+        "race",
+    ),
+    Mutant(
+        "padding-as-it-was",
+        "csrc/cuda/edge_logits.cuh",
+        "for (int64_t k = lane; k < stride; k += kWarp) {\n    row[k]",
+        "for (int64_t k = lane; k < width; k += kWarp) {\n    row[k]",
+        SCORER,
+    ),
+    Mutant(
+        "gradient-through-what-relu-dropped",
+        "csrc/cuda/edge_logits.cuh",
+        "return y > 0 ? (grad_z",
+        "return y > -0.1 ? (grad_z",
+        SCORER,
+        quick=True,
+    ),
+    Mutant(
+        "draws-of-another-layer",
+        "csrc/cuda/edge_logits.cuh",
+        "normalise_row_backward(layers, layer, activation, Scorer<W>::place(layer, p, width)",
+        "normalise_row_backward(layers, layer, activation, Scorer<W>::place(0, p, width)",
+        SCORER,
+    ),
+    Mutant(
+        "draws-by-the-place-in-the-order",
+        "csrc/cuda/edge_logits.cuh",
+        "activate_row(layers, layer, activation, Scorer<W>::place(layer, p, width)",
+        "activate_row(layers, layer, activation, Scorer<W>::place(layer, own_step + r, width)",
+        SCORER,
+    ),
+    Mutant(
+        "gradient-to-the-node-itself",
+        "csrc/cuda/edge_logits.cuh",
+        "h + (by_second ? pairs.first[p] : pairs.second[p]) * width",
+        "h + (by_second ? pairs.second[p] : pairs.first[p]) * width",
+        SCORER,
+    ),
+    Mutant(
+        "first-node-of-a-chunk-as-if-whole",
+        "csrc/cuda/edge_logits.cuh",
+        "            if (first) {\n",
+        "            if (false && first) {\n",
+        SCORER,
+    ),
+    Mutant(
+        "last-node-of-a-chunk-forgotten",
+        "csrc/cuda/edge_logits.cuh",
+        "if (is_first) gathered.open[(2 * chunk + 1) * width + k] = 0;",
+        "gathered.open[(2 * chunk + 1) * width + k] = 0;",
+        SCORER,
+    ),
+    Mutant(
+        "second-part-of-a-chunk-left-as-it-was",
+        "csrc/cuda/edge_logits.cuh",
+        "if (is_first) gathered.open[(2 * chunk + 1) * width + k] = 0;",
+        "",
+        SCORER,
+    ),
+    Mutant(
+        "outer-products-before-all-rows",
+        "csrc/cuda/edge_logits.cuh",
+        "          __syncthreads();\n          W* total",
+        "          W* total",
+        SCORER,
+        "race",
+    ),
+    Mutant(
+        "rows-overwritten-under-outer-products",
+        "csrc/cuda/edge_logits.cuh",
+        "behind the last layer\n          }\n          __syncthreads();",
+        "behind the last layer\n          }",
+        SCORER,
+        "race",
+    ),
+    Mutant(
+        "next-rows-before-all-are-added",
+        "csrc/cuda/edge_logits.cuh",
+        "owner = owners[count - 1];\n      __syncthreads();",
+        "owner = owners[count - 1];",
+        SCORER,
+        "race",
+    ),
+    Mutant(
+        "one-block-not-added",
+        "csrc/cuda/edge_logits.cuh",
+        "for (int64_t block = 0; block < blocks; ++block)",
+        "for (int64_t block = 0; block < blocks - (blocks > 1); ++block)",
+        SCORER,
+    ),
+    Mutant(
+        "half-of-a-gradient-of-weights-twice",
+        "csrc/cuda/edge_logits.cuh",
+        "load(left_row + side * (stride / 2));",
+        "load(left_row);",
+        SCORER,
+        quick=True,
+    ),
+    Mutant(
+        "pairs-that-do-not-exist-have-owners",
+        "csrc/cuda/edge_logits.cuh",
+        "!pair_in_range(pairs, p) ? 2 * pairs.num_nodes",
+        "!pair_in_range(pairs, p) ? 0",
+        SCORER,
+        "address",
     ),
     # ------------------------------------------------------------------------------------------- launching
     Mutant(
