@@ -22,8 +22,10 @@ the larger of bytes and operations over what the card (:data:`CARDS`) reaches.
 Some of it is carried on from smaller runs:
 
 - The kernels of our operators run on 8 and on 16 of the 128 channels; bytes and operations continue the
-  straight line, which ``tests/test_gpu_model.py`` checks. Calls of the same operator with arguments of the
-  same shapes, as for the tiles of an MLP, are counted once.
+  straight line, which ``tests/test_gpu_model.py`` checks. Those of the edge scorer (:data:`PRODUCTS`) run on
+  24 too and continue the parabola; to the words that their threads ask for come the operations of their
+  matrix products. Calls of the same operator with arguments of the same shapes, as for the tiles of an MLP,
+  are counted once.
 - Workload b runs with one of the ten graphs, c with 1/8 of the nodes and edges. A tile shrinks with them, so
   there are as many of them as at full size; what has rows is multiplied, what is as large as a parameter is
   not. Launches and waits of our operators are those of the smaller run, whose tiles are still too large for
@@ -34,6 +36,7 @@ Some of it is carried on from smaller runs:
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -42,29 +45,31 @@ from unittest import mock
 
 import common
 import emulation
-import methods
 import torch
+from gpu_cases import (
+    CAPTURED,
+    CARDS,
+    CHANNELS,
+    FORMS,
+    LOADS,
+    METHODS,
+    Kernel,
+    Load,
+    called,
+    module,
+    padded,
+    points,
+    results_of,
+)
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
 
-from gpn_ops.nn import ParseHierarchy, ParsePooling
 from gpn_ops.ops import tiles, waits
-from models.baselines import GraphBaseline
-from models.gpn import GraphClassifier, Prediction
 
 LAUNCH, WAIT = 5e-6, 15e-6  # seconds of the host
 
-
-class Card(NamedTuple):
-    bandwidth: float  # bytes a second, peak
-    operations: float  # float32 a second, peak outside of tensor cores
-
-
-CARDS = {"RTX 4090": Card(1008e9, 82.6e12), "H100": Card(3350e9, 67e12)}
-REACHED_BANDWIDTH, REACHED_OPERATIONS = 0.8, 0.6
-CHANNELS = 128
 
 # ------------------------------------------------------------------------------------------------------------
 # What PyTorch's operators launch
@@ -181,7 +186,8 @@ RULES: dict[str, Rule] = {
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),
     **rules("masked_fill", 2, "TensorAdvancedIndexing.cpp (a copy, then masked_fill_)"),
-    **rules("copy_ clone _to_copy contiguous repeat", 1, "cuda/Copy.cu"),
+    **rules("copy_", 1, "cuda/Copy.cu", traffic="copy"),
+    **rules("clone _to_copy contiguous repeat", 1, "cuda/Copy.cu"),
     **rules("cat stack", 1, "cuda/Shape.cu"),
     **rules(
         "sum mean max min amax amin all any argmax linalg_vector_norm prod",
@@ -245,28 +251,18 @@ RULES: dict[str, Rule] = {
 # ------------------------------------------------------------------------------------------------------------
 
 
-class Kernel(NamedTuple):
-    """An operator of PyTorch, or a kernel of ours."""
-
-    name: str
-    launches: float
-    waits: float
-    bytes: float
-    operations: float
-
-    def seconds(self, card: Card) -> float:
-        return max(
-            self.bytes / (REACHED_BANDWIDTH * card.bandwidth),
-            self.operations / (REACHED_OPERATIONS * card.operations),
-        )
-
-
 def tensors(values: Any) -> list[Tensor]:
     if isinstance(values, Tensor):
         return [values]
     if isinstance(values, tuple | list):
         return [tensor for value in values for tensor in tensors(value)]
     return []
+
+
+@functools.cache
+def results_of_schema(func: Any) -> frozenset[str]:
+    """The names of those arguments that are only written."""
+    return frozenset(argument.name for argument in func._schema.arguments if argument.is_out)
 
 
 def elements(tensor: Tensor) -> int:
@@ -285,10 +281,6 @@ class Tally(emulation.Recorder):
     Args:
         scale: How many times larger the workload meant is than the one that runs.
     """
-
-    # Its work grows with the square of the channels, which `count_ours` cannot carry on: counted as a loop
-    # over tiles, which costs more.
-    loops = ("gpn::edge_logits",)
 
     def __init__(self, scale: int = 1) -> None:
         super().__init__()
@@ -315,10 +307,10 @@ class Tally(emulation.Recorder):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        before_call = [*args, *kwargs.values()]
+        read = [*args, *(kwargs[name] for name in kwargs.keys() - results_of_schema(func))]
         result = func(*args, **kwargs)
         if not func.is_view and func not in (torch.ops.aten.detach.default,):
-            self.note(func, before_call, tensors(result))
+            self.note(func, read, tensors(result))
         return result
 
     def on_host(self, values: list[Tensor]) -> bool:
@@ -377,6 +369,8 @@ class Tally(emulation.Recorder):
             return all_of_it
         if rule.traffic == "none":
             return 0
+        if rule.traffic == "copy":  # into the first tensor, which nobody reads
+            return self.size(given[1:]) + self.size(results)
         if rule.traffic == "written":
             return self.size(results)
         if rule.traffic == "rows":  # of the first tensor, those that come out
@@ -444,11 +438,20 @@ class HostFactories(TorchFunctionMode):
 
 FEW = 8  # channels: a sector of float32
 
+# Kernels of the edge scorer, whose work grows with the square of the channels, and how often each multiplies
+# every pair by the weights of all hidden layers. Backward does so anew for each of the two ends of a pair,
+# and then needs the gradient of the row, for each end too, and of the weights, once.
+PRODUCTS = {"pack_layer": 0, "score_pairs": 1, "gather_gradients": 5, "add_partials": 0}
+
 
 def narrowed(call: emulation.Call, channels: int) -> emulation.Call:
     """The same call on the first channels."""
 
     def cut(value: Any) -> Any:
+        if isinstance(value, list):  # parameters
+            return [
+                t[tuple(slice(channels if n == CHANNELS else n) for n in t.shape)].contiguous() for t in value
+            ]
         wide = isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0
         if (
             not wide
@@ -470,24 +473,45 @@ def shapes(call: emulation.Call) -> str:
     )
 
 
+def product_operations(call: emulation.Call) -> float:
+    """Of all hidden layers, once for every pair."""
+    hidden = [weight for weight in call.arguments.get("parameters", [])[:-2] if weight.dim() == 2]
+    return 2 * sum(weight.numel() for weight in hidden) * call.arguments["pairs"].size(1) if hidden else 0
+
+
+def carried_on(amounts: Sequence[float]) -> float:
+    """To all channels, what was counted on FEW, twice and, if there is a third, three times as many."""
+    steps = CHANNELS / FEW - 1
+    first, second = amounts[0], amounts[1] - amounts[0]
+    bend = amounts[2] - 2 * amounts[1] + amounts[0] if len(amounts) > 2 else 0
+    return first + steps * second + steps * (steps - 1) / 2 * bend
+
+
 def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Kernel]]:
     """The kernels of each call, for all channels."""
     first = {shapes(call): call for call in reversed(calls)}
-    few = emulation.count(narrowed(call, FEW) for call in first.values())
-    twice = emulation.count(narrowed(call, 2 * FEW) for call in first.values())
+    by_width = [emulation.count(narrowed(call, k * FEW) for call in first.values()) for k in (1, 2)]
+    bent = [key for key, call in first.items() if product_operations(call)]
+    widest = dict(zip(bent, emulation.count(narrowed(first[key], 3 * FEW) for key in bent), strict=True))
     counted = {}
-    for key, low, high in zip(first, few, twice, strict=True):
+    for key, low, high in zip(first, *by_width, strict=True):
         listed = [Kernel("wait", 0, low["waits"], 0, 0)] if low["waits"] else []
-        for kernel, wider in zip(low["kernels"], high["kernels"], strict=True):
-            if (kernel["name"], kernel["launches"]) != (wider["name"], wider["launches"]):
-                raise AssertionError(f"{key}: other kernels for {2 * FEW} channels than for {FEW}")
+        runs = [low, high, *([widest[key]] if key in widest else [])]
+        for kernels in zip(*(run["kernels"] for run in runs), strict=True):
+            if len({(kernel["name"], kernel["launches"]) for kernel in kernels}) > 1:
+                raise AssertionError(f"{key}: other kernels for other numbers of channels")
+            name = kernels[0]["name"]
+            times = PRODUCTS.get(name.split("<")[0])
+            used = kernels if times is not None else kernels[:2]
 
-            def carried(name: str, kernel: Any = kernel, wider: Any = wider) -> float:
-                return scale * (kernel[name] + (wider[name] - kernel[name]) * (CHANNELS - FEW) / FEW)
+            def carried(amount: str, used: Any = used) -> float:
+                return scale * carried_on([kernel[amount] for kernel in used])
 
-            words = (carried("bytes_read") + carried("bytes_written")) / 4
-            name = f"{low['operator']}: {kernel['name']}"
-            listed.append(Kernel(name, kernel["launches"], 0, carried("bytes_touched"), words))
+            operations = (carried("bytes_read") + carried("bytes_written")) / 4
+            if times:
+                operations += scale * times * product_operations(first[key])
+            title = f"{low['operator']}: {name}"
+            listed.append(Kernel(title, kernels[0]["launches"], 0, carried("bytes_touched"), operations))
         counted[key] = listed
     return [counted[shapes(call)] for call in calls]
 
@@ -534,92 +558,8 @@ def as_on_cuda(tally: Tally) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Modules and workloads
+# Modules on workloads
 # ------------------------------------------------------------------------------------------------------------
-
-
-class Load(NamedTuple):
-    text: str
-    run: emulation.Workload
-    scale: int
-
-
-LOADS = {
-    "a": Load("256 molecules of 30 nodes, 64 edges", emulation.Workload(256, 30, 32, CHANNELS), 1),
-    "b": Load(
-        "10 dense graphs of 1,000 nodes, 10^5 pairs each", emulation.Workload(1, 1000, 10**5, CHANNELS), 10
-    ),
-    "c": Load(
-        "a sparse graph, 10^6 nodes, 2*10^6 pairs", emulation.Workload(1, 125_000, 250_000, CHANNELS), 8
-    ),
-}
-PEERS = {
-    "TopK": ("TopKPooling", "topk"),
-    "SAG": ("SAGPooling", "sag"),
-    "EdgePool": ("EdgePooling", "edgepool"),
-    "ASAP": ("ASAPooling", "asap"),
-    "MinCut": ("MinCutPool", "mincut"),
-    "DiffPool": ("DiffPool", "diffpool"),
-    "GMT": ("GMT", "gmt"),
-}
-METHODS = ("ParsePooling", *PEERS)
-FORMS = ("layer", "hierarchy", "classifier")
-QUADRATIC = ("MinCut", "DiffPool")
-
-
-def module(method: str, form: str, nodes: int) -> torch.nn.Module:
-    """A layer; levels without what is before and after them; a whole classifier."""
-    if method == "ParsePooling":
-        if form == "layer":
-            return methods.InPyGManner(ParsePooling(CHANNELS))
-        if form == "hierarchy":
-            return methods.InPyGManner(ParseHierarchy(ParsePooling(CHANNELS)))
-        from models.config import Config
-        from models.training import level_settings
-
-        return GraphClassifier(CHANNELS, 2, **level_settings(Config(dataset="PROTEINS", hidden=CHANNELS)))
-    layer, pool = PEERS[method]
-    if form == "layer":
-        return methods.named(layer).make(CHANNELS, nodes)
-    classifier = GraphBaseline(CHANNELS, 2, pool=pool, hidden=CHANNELS, max_nodes=nodes)
-    return classifier if form == "classifier" else classifier.levels
-
-
-def whole(workload: str) -> emulation.Workload:
-    """A workload at full size, of which the model runs a part: some of its graphs, or a smaller one."""
-    size, scale = LOADS[workload].run, LOADS[workload].scale
-    if workload == "c":
-        return size._replace(nodes=scale * size.nodes, pairs=scale * size.pairs)
-    return size._replace(graphs=scale * size.graphs)
-
-
-def points(
-    methods: Sequence[str], workloads: Sequence[str], forms: Sequence[str] | None = None
-) -> list[tuple[str, str, str]]:
-    """What is modelled: layers on all workloads, and, unless asked for, other forms on a alone."""
-    return [
-        (method, form, workload)
-        for form in forms or FORMS
-        for workload in workloads
-        for method in methods
-        if (forms or form == "layer" or workload == "a")
-        and not (workload == "c" and method in QUADRATIC)  # a matrix of 10^12 entries
-    ]
-
-
-def called(
-    model: torch.nn.Module, form: str, x: Tensor, edge_index: Tensor, batch: Tensor, num_graphs: int
-) -> list[Tensor]:
-    """What a module of this form gives that has a gradient."""
-    if form == "classifier":
-        return results_of(model(x, edge_index, None, batch, num_graphs))
-    return results_of(model(x, edge_index, batch))
-
-
-def results_of(result: Any) -> list[Tensor]:
-    if isinstance(result, Prediction):
-        return [t for t in (result.out, result.extra_loss) if isinstance(t, Tensor) and t.requires_grad]
-    return methods.outputs(result)
 
 
 def phases(method: str, form: str, load: Load) -> dict[str, list[Kernel]]:
@@ -641,9 +581,13 @@ def run(method: str, form: str, load: Load) -> tuple[Tally, int]:
     batch = torch.arange(workload.graphs).repeat_interleave(workload.nodes)
     x = torch.randn(num_nodes, CHANNELS, requires_grad=True)
     model = module(method, form, workload.nodes).train()
+    given = padded(model, x, edge_index, batch, workload.graphs) if form == CAPTURED else ()
     tally = Tally(load.scale)
     with as_on_cuda(tally), tally:
-        out = called(model, form, x, edge_index, batch, workload.graphs)
+        if form == CAPTURED:
+            out = results_of(model(*given))
+        else:
+            out = called(model, form, x, edge_index, batch, workload.graphs)
         forward = len(tally.noted)
         with torch.utils._python_dispatch._disable_current_modes():
             grads = [torch.ones_like(tensor) for tensor in out]
@@ -666,10 +610,31 @@ def summary(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> d
     }
 
 
+def as_one_graph(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
+    """The same as a CUDA graph: one launch, and one wait of the host, which reads whether all did fit."""
+    cost = summary(kernels, cards)
+    if cost["waits"] > 0:
+        raise AssertionError(
+            f"a CUDA graph cannot wait for the host, and this step does {cost['waits']} times"
+        )
+    host = 1e3 * (LAUNCH + WAIT)
+    return {
+        **cost,
+        "launches": 1,
+        "waits": 1,
+        "kernels": cost["launches"],
+        "host_ms": host,
+        "ms": {card: max(host, device) for card, device in cost["device_ms"].items()},
+    }
+
+
 def modelled(method: str, form: str, workload: str, cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
     """One entry of the results."""
     parts = phases(method, form, LOADS[workload])
     parts["both"] = parts["forward"] + parts["backward"]
+    if form == CAPTURED:
+        both = as_one_graph(parts["both"], cards)
+        return {"method": method, "form": form, "workload": workload, "both": both}
     costs = {phase: summary(kernels, cards) for phase, kernels in parts.items()}
     return {"method": method, "form": form, "workload": workload, **costs}
 
@@ -702,7 +667,7 @@ def count_operators() -> list[dict[str, Any]]:
     for name, function in emulation.call_every_operator(LOADS["a"].run).items():
         with emulation.Recorder() as recorded:
             function()
-        if recorded[-1].operator == name and f"gpn::{name}" not in Tally.loops:
+        if recorded[-1].operator == name:
             calls.append(recorded[-1])
     return [
         {"operator": call.operator, **summary(kernels)}
@@ -722,12 +687,15 @@ def report(content: dict[str, Any]) -> str:
         for workload, load in LOADS.items():
             rows = []
             for entry in content["results"]:
-                if (entry["form"], entry["workload"]) == (form, workload):
+                captured = entry["form"] == CAPTURED  # which stands beside the classifiers
+                shown = "classifier" if captured else entry["form"]
+                if (shown, entry["workload"]) == (form, workload):
                     both = entry["both"]
+                    name = entry["method"] + (f", a CUDA graph of {both['kernels']:,}" if captured else "")
                     times = [f"{both['ms'][card]:.2f}" for card in both["ms"]]
-                    counts = [f"{both[name]:,}" for name in ("launches", "waits")]
+                    counts = [f"{both[count]:,}" for count in ("launches", "waits")]
                     amounts = [f"{both['bytes'] / 1e6:,.0f}", f"{both['operations'] / 1e9:,.1f}"]
-                    rows.append([entry["method"], *counts, *amounts, *times])
+                    rows.append([name, *counts, *amounts, *times])
             if rows:
                 header = [
                     "method",
@@ -761,7 +729,7 @@ def main() -> None:
     parser.add_argument("--method", nargs="*", choices=METHODS, default=METHODS)
     parser.add_argument("--workload", nargs="*", choices=LOADS, default=list(LOADS))
     parser.add_argument(
-        "--form", nargs="*", choices=FORMS, help="default: layers, and all forms on workload a"
+        "--form", nargs="*", choices=(*FORMS, CAPTURED), help="default: layers, and all forms on workload a"
     )
     parser.add_argument("--card", nargs="*", choices=CARDS, default=list(CARDS))
     parser.add_argument("--table", action="store_true", help="print the saved result, count nothing")
@@ -777,6 +745,8 @@ def main() -> None:
         return
     results = []
     wanted = points(options.method, options.workload, options.form)
+    if options.form is None and "a" in options.workload:
+        wanted += points(options.method, "a", [CAPTURED])
     for method, form, workload in tqdm(wanted, file=sys.stderr):
         results.append(modelled(method, form, workload, options.card))
     content = {

@@ -15,7 +15,7 @@ import sys
 from typing import Any, NamedTuple
 
 import common
-import gpu_model
+import gpu_cases
 import torch
 from pages.predicted import report
 from torch import Tensor
@@ -29,24 +29,24 @@ class Peaks(NamedTuple):
     """What a prediction is for: a card of the model by name, or another one by its peaks."""
 
     name: str | None
-    peaks: gpu_model.Card | None
+    peaks: gpu_cases.Card | None
 
 
 def inputs(workload: str, device: torch.device, quick: bool) -> tuple[Tensor, Tensor, Tensor]:
     """x, edge_index and batch; quick: as small as the model counts them, or smaller."""
     torch.manual_seed(0)
-    size = gpu_model.whole(workload)
+    size = gpu_cases.whole(workload)
     if quick:
         size = size._replace(graphs=min(size.graphs, 2), nodes=min(size.nodes, 60), pairs=min(size.pairs, 60))
     edge_index = size.edge_index().to(device)
     batch = torch.arange(size.graphs, device=device).repeat_interleave(size.nodes)
-    return torch.randn(batch.numel(), gpu_model.CHANNELS, device=device), edge_index, batch
+    return torch.randn(batch.numel(), gpu_cases.CHANNELS, device=device), edge_index, batch
 
 
 def validate(device: torch.device) -> bool:
     """Whether the layer's clusters are those of the reference on its scores."""
     x, edge_index, batch = inputs("a", device, quick=False)
-    pool = ParsePooling(gpu_model.CHANNELS).to(device)
+    pool = ParsePooling(gpu_cases.CHANNELS).to(device)
     with torch.no_grad():
         cluster = pool(x, edge_index, batch=batch).cluster
         scores = pool.select.scorer(x, edge_index)
@@ -56,12 +56,12 @@ def validate(device: torch.device) -> bool:
 def measure(method: str, form: str, workload: str, device: torch.device, quick: bool) -> dict[str, float]:
     """Median seconds of a step, forward and backward, and its peak memory."""
     x, edge_index, batch = inputs(workload, device, quick)
-    model = gpu_model.module(method, form, gpu_model.LOADS[workload].run.nodes).to(device).train()
+    model = gpu_cases.module(method, form, gpu_cases.LOADS[workload].run.nodes).to(device).train()
     num_graphs = int(batch[-1]) + 1
 
     def step() -> None:
         features = x.clone().requires_grad_()
-        out = gpu_model.called(model, form, features, edge_index, batch, num_graphs)
+        out = gpu_cases.called(model, form, features, edge_index, batch, num_graphs)
         torch.autograd.backward(out, [torch.ones_like(tensor) for tensor in out])
 
     seconds = common.timed({"step": step}, device, seconds=0.1 if quick else 3.0)["step"].median
@@ -77,22 +77,22 @@ def seconds_predicted(entry: dict[str, Any] | None, card: Peaks) -> float | None
         return both["ms"][card.name] / 1e3
     if card.peaks is None:
         return None
-    at_once = gpu_model.Kernel("all", both["launches"], both["waits"], both["bytes"], both["operations"])
+    at_once = gpu_cases.Kernel("all", both["launches"], both["waits"], both["bytes"], both["operations"])
     return max(both["host_ms"] / 1e3, at_once.seconds(card.peaks))
 
 
 def card_of(options: argparse.Namespace, device: torch.device) -> Peaks:
     if options.bandwidth and options.operations:
-        return Peaks(None, gpu_model.Card(options.bandwidth * 1e9, options.operations * 1e12))
+        return Peaks(None, gpu_cases.Card(options.bandwidth * 1e9, options.operations * 1e12))
     name = "" if device.type == "cpu" else common.card(device)["name"]
-    return Peaks(next((card for card in gpu_model.CARDS if card in name), None), None)
+    return Peaks(next((card for card in gpu_cases.CARDS if card in name), None), None)
 
 
 def main() -> None:
     parser = common.arguments(__doc__)
     common.add_limits(parser)
-    parser.add_argument("--method", nargs="*", choices=gpu_model.METHODS, default=gpu_model.METHODS)
-    parser.add_argument("--workload", nargs="*", choices=gpu_model.LOADS, default=list(gpu_model.LOADS))
+    parser.add_argument("--method", nargs="*", choices=gpu_cases.METHODS, default=gpu_cases.METHODS)
+    parser.add_argument("--workload", nargs="*", choices=gpu_cases.LOADS, default=list(gpu_cases.LOADS))
     parser.add_argument("--bandwidth", type=float, help="peak of this card, GB/s")
     parser.add_argument("--operations", type=float, help="peak of this card, float32 TFLOP/s")
     options = parser.parse_args()
@@ -105,7 +105,7 @@ def main() -> None:
     results = []
     points = [
         point
-        for point in gpu_model.points(options.method, options.workload)
+        for point in gpu_cases.points(options.method, options.workload)
         if not options.quick or (point[1] != "classifier" and point[2] == "a")
     ]
     for point in tqdm(points, file=sys.stderr):
@@ -120,7 +120,7 @@ def main() -> None:
         )
     content = {
         "card": card.name,
-        "workloads": {name: gpu_model.LOADS[name].text for name in options.workload},
+        "workloads": {name: gpu_cases.LOADS[name].text for name in options.workload},
         "limits": common.stated_limits(options),
         "results": results,
     }

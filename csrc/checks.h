@@ -115,6 +115,26 @@ inline void check_contiguous(const char* name, const Tensor& tensor) {
   if (!tensor.is_contiguous()) fail(name, ": expected a contiguous tensor, which is written in place");
 }
 
+struct Extent {
+  const char *begin, *end;
+};
+
+inline Extent extent(const Tensor& tensor) {
+  if (tensor.numel() == 0) return {nullptr, nullptr};
+  int64_t last = 0;
+  for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
+  const char* begin = static_cast<const char*>(tensor.const_data_ptr());
+  return {begin, begin + (last + 1) * int64_t(tensor.element_size())};
+}
+
+// What is written in place, of what is read meanwhile.
+inline void check_apart(const char* name, const Tensor& tensor, const char* other_name, const Tensor& other) {
+  const Extent written = extent(tensor), read = extent(other);
+  if (written.begin < read.end && read.begin < written.end) {
+    fail(name, ": expected a tensor of its own, which is written in place, got memory of ", other_name);
+  }
+}
+
 inline void check_count(const char* name, int64_t count) {
   if (count < 0) fail(name, ": expected a non-negative integer, got ", count);
 }

@@ -87,6 +87,23 @@ def check_contiguous(name: str, tensor: Tensor) -> None:
         raise RuntimeError(f"{name}: expected a contiguous tensor, which is written in place")
 
 
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    if tensor.numel() == 0:
+        return 0, 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def check_apart(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """What is written in place, of what is read meanwhile. Not for fake tensors, which have no memory."""
+    begin, end = _extent(tensor)
+    other_begin, other_end = _extent(other)
+    if begin < other_end and other_begin < end:
+        raise RuntimeError(
+            f"{name}: expected a tensor of its own, which is written in place, got memory of {other_name}"
+        )
+
+
 def check_count(name: str, count: int | torch.SymInt) -> None:
     check(count >= 0, lambda: f"{name}: expected a non-negative integer, got {count}")
 

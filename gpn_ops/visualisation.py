@@ -27,9 +27,9 @@ MOST_NODES_WITH_NUMBERS = 60
 
 
 def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Tensor) -> "Figure":
-    r"""Draws a graph once for every level of its parse, its nodes coloured by the cluster they go to.
+    r"""Draws a graph at every level of its parse, with nodes coloured by the cluster they merge into.
 
-    The nodes of a level stand at the mean of what they are made of, and are the larger the more that is.
+    A node of a level stands at the mean position of its members, and is larger the more members it has.
 
     Args:
         edge_index (torch.Tensor): The edges of the finest graph, :math:`[2, m]`.

@@ -14,7 +14,8 @@ from gpn_ops.nn import ParsePooling
 from .baselines import DENSE, DensePool, sparse_pool
 
 DROPPING = ("topk", "sag", "asap")
-POOLS: tuple[str, ...] = ("gpn", *DROPPING, *DENSE)
+HELD = "gpn-held"
+POOLS: tuple[str, ...] = ("gpn", HELD, *DROPPING, *DENSE)
 
 
 class Pooled(NamedTuple):
@@ -89,8 +90,8 @@ def pooling(pool: str, channels: int, num_nodes: int, ratio: float) -> nn.Module
         raise ValueError(f"pool: expected one of {', '.join(POOLS)}, got {pool!r}")
     if not 0 < ratio < 1:
         raise ValueError(f"ratio: expected a number between 0 and 1, got {ratio}")
-    if pool == "gpn":
-        return Parsing(channels)
+    if pool in ("gpn", HELD):
+        return Parsing(channels, held=pool == HELD)
     if pool in DROPPING:
         return Dropping(sparse_pool(pool, channels, ratio))
     return Mixing(DensePool(pool, channels, math.ceil(ratio * num_nodes)))
@@ -103,14 +104,23 @@ class Parsing(nn.Module):
     Scores of positions hardly change from an edge to the next, and a cluster is all that rises to the same
     summit of the scores: a ring would parse into two halves. Dropout in the scorer makes the scores rough,
     so that a third of a ring is kept and two sevenths of a grid. Evaluation mode has no dropout.
+
+    Args:
+        channels: Size of each node's features.
+        dropout: Dropout probability in the scorer.
+        held: Whether what dropout leaves out is drawn once, and stays the same in every pass.
     """
 
-    def __init__(self, channels: int, dropout: float = 0.1) -> None:
+    def __init__(self, channels: int, dropout: float = 0.1, held: bool = False) -> None:
         super().__init__()
         self.layer = ParsePooling(channels, dropout=dropout)
+        self.draw = int(torch.randint(2**31, ())) if held else None
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Pooled:
-        out = self.layer(x, edge_index, record=True)
+        with torch.random.fork_rng(enabled=self.draw is not None):
+            if self.draw is not None:
+                torch.manual_seed(self.draw)
+            out = self.layer(x, edge_index, record=True)
         inner_edges = out.inner_edges.unsqueeze(1).to(x.dtype)
         return Pooled(out.x, lambda z: self.layer.unpool(z / inner_edges, out.cluster))
 

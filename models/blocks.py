@@ -143,4 +143,4 @@ class UndirectedGIN(GINConv):
     """PyG's ``GINConv`` on the adjacency matrix of an undirected graph."""
 
     def forward(self, x: Tensor, graph: Adjacency) -> Tensor:  # type: ignore[override]
-        return self.nn(graph @ x + (1 + self.eps) * x)
+        return self.nn(graph.times(x) + (1 + self.eps) * x)

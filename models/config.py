@@ -51,12 +51,12 @@ def import_path(text: str) -> ImportPath:
         if isinstance(tree, ast.Name):
             return ImportPath(module, tree.id, [], {})
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
-            return ImportPath(
-                module,
-                tree.func.id,
-                [ast.literal_eval(argument) for argument in tree.args],
-                {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in tree.keywords},
-            )
+            keywords = {keyword.arg: ast.literal_eval(keyword.value) for keyword in tree.keywords}
+            arguments = [ast.literal_eval(argument) for argument in tree.args]
+            named = {name: value for name, value in keywords.items() if name is not None}
+            if len(named) < len(tree.keywords):
+                raise ValueError("every keyword needs a name of its own")
+            return ImportPath(module, tree.func.id, arguments, named)
         raise ValueError("neither a name nor a call")
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError(
@@ -314,11 +314,22 @@ def load(name: str, overrides: list[str] | None = None, trust: bool = False, **v
     return Config.from_dict({key: _checked(key, value) for key, value in settings.items()})
 
 
+class _Settings(yaml.SafeLoader):
+    """Of a key that is there twice, YAML's own reader takes the last one, silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key} twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"dataset: there is no file {path}")
     try:
-        settings = yaml.safe_load(path.read_text())
+        settings = yaml.load(path.read_text(), _Settings)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: expected YAML, got {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict) or ("dataset" not in settings and "base" not in settings):

@@ -185,6 +185,8 @@ def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -
         else:
             dataset, splits = _known(name, root, cache)
     graphs = [_undirected(dataset[k]) for k in range(len(dataset))]
+    if not graphs:
+        raise ValueError(f"{name}: expected at least one graph, got none")
 
     if config.task == "node":
         return _node_task(graphs, name)

@@ -1,11 +1,12 @@
 """Graph Parsing Networks: the paper's models, put together from the layers of ``gpn_ops.nn``."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from gpn_ops import ops
-from gpn_ops.nn import Dropout, ParseHierarchy, ParsePooling, Reduce
+from gpn_ops.nn import Capacity, Dropout, ParseHierarchy, ParsePooling, Reduce
 from gpn_ops.nn.tree import Level, ParseTree
 
 from .ablations import RandomScores, Unmasked
@@ -124,9 +125,10 @@ class GraphClassifier(nn.Module):
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
         batch_size: int | None = None,
+        capacity: Sequence[Capacity] | None = None,
     ) -> Prediction:
         x = self.encoder(self.input_dropout(x))
-        out, tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size)
+        out, tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size, capacity=capacity)
         return Prediction(self.head(out), tree.height, tree=tree)
 
 
@@ -176,9 +178,10 @@ class NodeClassifier(nn.Module):
         edge_attr: Tensor | None = None,
         batch: Tensor | None = None,
         batch_size: int | None = None,
+        capacity: Sequence[Capacity] | None = None,
     ) -> Prediction:
         x = self.encoder(self.input_dropout(x))
-        tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size).tree
+        tree = self.levels(x, edge_index, batch=batch, batch_size=batch_size, capacity=capacity).tree
         return Prediction(self.head(tree.decode(x, self.decode)), tree.height, tree=tree)
 
     def decode(self, z: Tensor, level: Level) -> Tensor:

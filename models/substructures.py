@@ -4,15 +4,17 @@
     python -m models.substructures Tox21 --weights results/Tox21/gpn/weights/seed0-fold0.pt
 
 Parses molecules (those of the test set, unless --part says otherwise) with the model as it was trained, as it
-was before training, and with random scores in the place of its own, and prints three tables: which bonds lie
-inside a cluster of the first level, what these clusters are made of, and how many rings and functional groups
-are in one cluster. Rings and bonds are RDKit's; functional groups are its fragment descriptors, those that
-are patterns of three atoms or more. --draw writes a picture of some molecules, an atom in the colour of its
-cluster.
+was before training, and at random, and prints three tables: which bonds lie inside a cluster of the first
+level, what these clusters are made of, and how many rings and functional groups are in one cluster. At random
+means by random scores in the place of its own; of these clusters, neighbours are joined at random until there
+are as many as the trained model has, since large ones keep more together whatever they are. Rings and bonds
+are RDKit's; functional groups are its fragment descriptors, those that are patterns of three atoms or more.
+--draw writes a picture of some molecules, an atom in the colour of its first-level cluster.
 """
 
 import argparse
 import csv
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +54,7 @@ class Substructures(NamedTuple):
     bonds: dict[tuple[int, int], str]
     """The kind of every bond, the smaller atom first."""
     rings: list[Atoms]
-    """The smallest rings."""
+    """A smallest set of smallest rings: as many as there are bonds beyond a tree."""
     systems: list[Atoms]
     """Rings that share atoms, together."""
     groups: dict[str, list[Atoms]]
@@ -77,7 +79,10 @@ def fragments() -> dict[str, Any]:
 
 def substructures(molecule: Any, patterns: dict[str, Any]) -> Substructures:
     """Of an RDKit molecule."""
-    rings = [frozenset(ring) for ring in molecule.GetRingInfo().AtomRings()]
+    from rdkit import Chem
+
+    # RingInfo has every smallest ring: in a cage of rings, hundreds of large ones that go round it.
+    rings = [frozenset(ring) for ring in Chem.GetSSSR(molecule)]
     return Substructures(
         {
             tuple(sorted((bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()))): kind(bond)
@@ -153,6 +158,29 @@ def parsed(model: nn.Module, graphs: Graphs, index: Sequence[int]) -> Iterator[l
             yield clusters_of_atoms(one_graph(tree, k)[1]) if int(tree.height[k]) > 0 else []
 
 
+def as_many(
+    start: list[Atoms], levels: list[list[Atoms]], bonds: Iterable[tuple[int, int]]
+) -> list[list[Atoms]]:
+    """For every one of some levels, as many clusters: those to start from, and then those of the level
+    before, neighbours being joined at random. Fewer where there are not as many to start from."""
+    draw = random.Random(0)
+    parts = {atom: each for each in start for atom in each}
+    order = sorted(bonds)
+    draw.shuffle(order)
+    found = []
+    clusters = set(start)
+    for level in levels:
+        while len(clusters) > len(level) and order:
+            first, second = order.pop()
+            one, other = parts[first], parts[second]
+            if one is not other:
+                clusters -= {one, other}
+                clusters.add(one | other)
+                parts |= dict.fromkeys(one | other, one | other)
+        found.append(list(clusters))
+    return found
+
+
 @dataclass
 class Counts:
     """What is counted over molecules that have bonds."""
@@ -190,6 +218,7 @@ class Counts:
                 self.whole[name, number] += len({cluster_of[atom] for atom in atoms}) == 1
 
 
+RANDOM = "at random"
 LEVELS = 2  # Of so many, counted from the lowest, the tables tell.
 MAKE_UP = (
     "one atom",
@@ -303,33 +332,32 @@ def colours(clusters: list[Atoms], bonds: Iterable[tuple[int, int]]) -> dict[int
     return {atom: chosen[number] for atom, number in of_atom.items() if number in chosen}
 
 
-def draw(molecules: list[Any], levels: list[list[list[Atoms]]], titles: list[str], width: int = 300) -> str:
-    """An SVG: a row for every molecule, and a column for each of the lowest levels. Atoms of a cluster, and
-    the bonds inside it, are on one colour; single atoms on none."""
+def draw(molecules: list[Any], clusterings: list[list[Atoms]], titles: list[str], width: int = 300) -> str:
+    """An SVG, three molecules a row. Atoms of a cluster, and the bonds inside it, are on one colour; single
+    atoms on none."""
     from rdkit.Chem.Draw import MolDraw2DSVG, rdDepictor
 
-    picture = MolDraw2DSVG(LEVELS * width, len(molecules) * width * 4 // 5, width, width * 4 // 5)
-    picture.drawOptions().legendFontSize = 15
-    drawn: list[list[Any]] = [[], [], [], [], [], []]
-    for molecule, found, title in zip(molecules, levels, titles, strict=True):
+    columns, height = min(len(molecules), 3), width * 4 // 5
+    picture = MolDraw2DSVG(columns * width, -(-len(molecules) // columns) * height, width, height)
+    options: Any = picture.drawOptions()
+    options.legendFontSize = 15
+    options.drawMolsSameScale = False  # A large molecule would make the others too small to read.
+    options.fixedBondLength = 24  # At most: small molecules would be giants.
+    options.highlightBondWidthMultiplier = 16
+    options.highlightRadius = 0.35
+    atom_colours, bond_colours = [], []
+    for molecule, clusters in zip(molecules, clusterings, strict=True):
         rdDepictor.Compute2DCoords(molecule)
         ends = {bond.GetIdx(): (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in molecule.GetBonds()}
-        for number in range(LEVELS):
-            clusters = found[min(number, len(found) - 1)]
-            of_atom = colours(clusters, ends.values())
-            inside = [bond for bond, pair in ends.items() if any(set(pair) <= each for each in clusters)]
-            drawn[0].append(molecule)
-            drawn[1].append(f"{title}, level {number + 1}: {len(clusters)} clusters")
-            drawn[2].append(list(of_atom))
-            drawn[3].append(inside)
-            drawn[4].append({atom: COLOURS[colour] for atom, colour in of_atom.items()})
-            drawn[5].append({bond: COLOURS[of_atom[ends[bond][0]]] for bond in inside})
-    mols, legends, atoms, bonds, atom_colours, bond_colours = drawn
+        of_atom = colours(clusters, ends.values())
+        inside = [bond for bond, pair in ends.items() if any(set(pair) <= each for each in clusters)]
+        atom_colours.append({atom: COLOURS[colour] for atom, colour in of_atom.items()})
+        bond_colours.append({bond: COLOURS[of_atom[ends[bond][0]]] for bond in inside})
     picture.DrawMolecules(
-        mols,
-        legends=legends,
-        highlightAtoms=atoms,
-        highlightBonds=bonds,
+        molecules,
+        legends=[f"{title}: {len(found)} clusters" for title, found in zip(titles, clusterings, strict=True)],
+        highlightAtoms=[list(each) for each in atom_colours],
+        highlightBonds=[list(each) for each in bond_colours],
         highlightAtomColors=atom_colours,
         highlightBondColors=bond_colours,
     )
@@ -379,14 +407,14 @@ def ways(config: configs.Config, graphs: Graphs, weights: dict[str, torch.Tensor
     """The model as it was trained, as it was before, and with random scores."""
     seed_everything(0, 0)
     untrained = make_model(config, graphs).eval()
-    trained, random = make_model(config, graphs).eval(), make_model(config, graphs).eval()
+    trained, random_scores = make_model(config, graphs).eval(), make_model(config, graphs).eval()
     try:
         trained.load_state_dict(weights)
-        random.load_state_dict(weights)
+        random_scores.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"--weights: they do not fit the data set: {error}") from error
-    random.levels.pool.select.scorer = RandomScores().eval()  # type: ignore[union-attr, assignment]
-    return {"trained": trained, "untrained": untrained, "random scores": random}
+    random_scores.levels.pool.select.scorer = RandomScores().eval()  # type: ignore[union-attr, assignment]
+    return {"trained": trained, "untrained": untrained, RANDOM: random_scores}
 
 
 def _tell(options: argparse.Namespace) -> int:
@@ -410,6 +438,11 @@ def _tell(options: argparse.Namespace) -> int:
         counts[name] = Counts()
         found = list(parsed(model, graphs, index))
         levels_of = levels_of or found
+        if name == RANDOM:
+            found = [
+                as_many(drawn[0], levels, each.bonds) if drawn else []
+                for drawn, levels, each in zip(found, levels_of, known, strict=True)
+            ]
         for levels, each in zip(found, known, strict=True):
             counts[name].add(levels, each)
     with_bonds = sum(bool(levels) for levels in levels_of)
@@ -423,7 +456,7 @@ def _tell(options: argparse.Namespace) -> int:
             raise ValueError(f"--draw: expected molecules with bonds below {len(index)}, got {options.draw}")
         picture = draw(
             [molecules[k] for k in chosen],
-            [levels_of[k] for k in chosen],
+            [levels_of[k][0] for k in chosen],
             [f"molecule {index[k]}" for k in chosen],
         )
         options.output.parent.mkdir(parents=True, exist_ok=True)

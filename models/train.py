@@ -35,6 +35,7 @@ import platform
 import shlex
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from tqdm import tqdm
 
 from . import config as configs
 from . import data, files, jsonl
@@ -355,11 +357,11 @@ def _all_runs(config: configs.Config, options: argparse.Namespace, device: torch
         for position in range(options.jobs):
             positions.put(position)
         with ProcessPoolExecutor(options.jobs, context, _start_worker, (positions,)) as pool:
-            futures = {
-                pool.submit(_in_worker, config, fold, seed, place(), options): (seed, fold)
-                for seed, fold in runs
-            }
             try:
+                futures = {
+                    pool.submit(_in_worker, config, fold, seed, place(), options): (seed, fold)
+                    for seed, fold in runs
+                }
                 for future in as_completed(futures):
                     seed, fold = futures[future]
                     try:
@@ -390,7 +392,18 @@ def _start_worker(positions: Any) -> None:
     # Ctrl-C reaches every process. The command ends its workers; one that ended its run itself would take
     # the next run that waits.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_command, daemon=True).start()
+    # Its own is a semaphore of the system's, which a worker that is ended leaves behind.
+    tqdm.set_lock(threading.RLock())
     _position = positions.get()
+
+
+def _end_with_the_command() -> None:
+    """A command that is killed cannot end its workers: they would wait for its next run for ever."""
+    command = multiprocessing.parent_process()
+    assert command is not None
+    command.join()
+    os._exit(1)
 
 
 def _in_worker(

@@ -46,6 +46,7 @@ TEST_FILES = {
     "gpn_ops/ops/lift.py": "tests/test_reduce.py",
     "gpn_ops/ops/mask.py": "tests/test_mask.py",
     "gpn_ops/ops/reduce.py": "tests/test_reduce.py",
+    "models/autoencoder.py": "tests/models/test_reconstruct.py",
     "models/baselines.py": "tests/models/test_baselines.py",
     "models/blocks.py": "tests/models/test_blocks.py",
     "models/common.py": "tests/models/test_files.py",
@@ -95,6 +96,13 @@ MUTANTS = [
         "        grad = grad / sizes.view(-1, *[1] * (grad.dim() - 1)).to(grad.dtype)\n",
         "",
         "test_derivatives",
+    ),
+    Mutant(
+        "memory-beside-taken-for-shared",
+        "gpn_ops/checks.py",
+        "    if begin < other_end and other_begin < end:\n",
+        "    if begin < other_end and other_begin <= end:\n",
+        "tests/test_errors.py::test_memory_that_is_read_is_not_written",
     ),
     Mutant(
         "plain-maximum-takes-the-last-tie",
@@ -198,6 +206,27 @@ MUTANTS = [
         "forward_ad._current_level >= 0",
         "forward_ad._current_level >= 9",
         "test_derivatives",
+    ),
+    Mutant(
+        "nested-transforms-cut-off",
+        "gpn_ops/ops/derivatives.py",
+        "with torch.enable_grad(), _set_fwd",
+        "with _set_fwd",
+        "tests/test_nn_pooling.py::test_transforms_of_torch_func",
+    ),
+    Mutant(
+        "gradients-of-a-list-cut-off-in-transforms",
+        "gpn_ops/ops/derivatives.py",
+        "        return tuple(output) if isinstance(output, list) else output\n",
+        "        return output\n",
+        "tests/test_nn_pooling.py::test_transforms_of_torch_func",
+    ),
+    Mutant(
+        "wide-layers-on-tiles",
+        "gpn_ops/nn/children.py",
+        "module.normalized_shape != (channels,)",
+        "len(module.normalized_shape) != 1",
+        "tests/test_nn_pooling.py::test_layers_of_another_width_take_effect",
     ),
     Mutant(
         "second-derivative-of-a-mask-lost",
@@ -450,6 +479,13 @@ MUTANTS = [
         "    jsonl.append(place.folder / 'runs.jsonl', early)\n"
         "    record = run.train()\n",
         "test_weights_that_cannot_be_written_leave_the_run_to_be_made",
+    ),
+    Mutant(
+        "jobs-that-outlive-their-command",
+        "models/train.py",
+        "    command.join()\n    os._exit(1)\n",
+        "    command.join()\n",
+        "test_jobs_of_a_killed_command_end",
     ),
     # ------------------------------------------------------------------------------- settings, files, lines
     Mutant(
@@ -718,6 +754,27 @@ MUTANTS = [
         "of_atom[min(number, len(of_atom)) - 1]",
         "of_atom[-1]",
         "test_counts_by_hand",
+    ),
+    Mutant(
+        "every-ring-round-a-cage",
+        "models/substructures.py",
+        "Chem.GetSSSR(molecule)",
+        "molecule.GetRingInfo().AtomRings()",
+        "test_a_cage_has_as_many_rings_as_bonds_beyond_a_tree",
+    ),
+    Mutant(
+        "chance-forgets-what-it-joined",
+        "models/substructures.py",
+        "parts |= dict.fromkeys(one | other, one | other)",
+        "parts |= dict.fromkeys(one, one | other)",
+        "test_as_many_clusters_at_random",
+    ),
+    Mutant(
+        "held-draw-spoils-the-draws-of-others",
+        "models/autoencoder.py",
+        "torch.random.fork_rng(enabled=self.draw is not None)",
+        "torch.random.fork_rng(enabled=False)",
+        "test_a_draw_that_is_held",
     ),
     Mutant(
         "fused-rings-joined-in-pairs",

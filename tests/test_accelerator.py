@@ -1,9 +1,11 @@
 """The benchmarks, the check of a GPU and the talk between ranks, on a device that is not the CPU."""
 
 import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch.distributed as dist
 
 import gpn_ops.distributed
 from gpn_ops import collect_env
+from gpn_ops.nn import CapturedCall
 
 sys.path.append(str(Path(__file__).parent.parent))  # for models
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
@@ -199,3 +202,35 @@ def test_the_check_builds_for_the_card_at_hand(tmp_path, monkeypatch):
 def test_the_check_needs_a_gpu(tmp_path, capsys):
     assert gpu_check.main(["--output", str(tmp_path)]) == 2
     assert "finds no CUDA device" in capsys.readouterr().err
+
+
+def test_a_call_is_captured_and_replayed():
+    """By torch.cuda's own signatures: warmed up on another stream, captured once, replayed at every call."""
+    calls = []
+
+    def function(x):
+        calls.append(x)
+        return 2 * x
+
+    with contextlib.ExitStack() as stack:
+        for name in ("Stream", "stream", "current_stream", "CUDAGraph", "graph"):
+            stack.enter_context(mock.patch.object(torch.cuda, name, autospec=True))
+        for name in ("stream", "graph"):
+            getattr(torch.cuda, name).return_value = contextlib.nullcontext()
+        given = torch.ones(2)
+        captured = CapturedCall(function, [given])
+        assert len(calls) == 4
+        assert all(x is captured.inputs[0] and x is not given for x in calls)
+        out = captured(torch.full((2,), 3.0))
+        assert captured.inputs[0].tolist() == [3, 3]
+        assert out is captured.outputs
+        torch.cuda.graph.assert_called_once_with(captured.graph)
+        captured.graph.replay.assert_called_once_with()
+        current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream.assert_called_once_with(current)
+        current.wait_stream.assert_called_once_with(side)
+
+        warm = []
+        CapturedCall(function, [given], warm_up=warm.append)
+        assert len(warm) == 3
+        assert len(calls) == 5

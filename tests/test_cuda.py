@@ -17,10 +17,13 @@ import graphs
 import pytest
 import standin
 import torch
+from classifiers import CLASSES, Classifier, Replayed, adam, rings
 from devices import why_no_cuda
 from torch import Tensor
+from torch.nn import functional
 
 import gpn_ops
+from gpn_ops.nn import Buckets, Capacity, CapturedCall, CapturedTraining, halving, pad
 
 SYNCHRONISING = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 
@@ -29,6 +32,7 @@ class Cuda:
     """What the tests do with a GPU."""
 
     first = torch.device("cuda", 0)
+    captured: Callable[..., object] = CapturedCall
     bad_id_text = "device-side assert"
 
     def second(self) -> torch.device:
@@ -96,6 +100,7 @@ class Cuda:
 class StandIn(Cuda):
     """The same on the CPU."""
 
+    captured = Replayed
     first = torch.device("cpu")
     bad_id_text = "edge_index: expected node ids from 0 to num_nodes - 1"
 
@@ -320,6 +325,66 @@ def test_capture_in_a_graph(gpu):
         replay()
         expected = gpn_ops.parse(other.edge_index, shuffled, other.num_nodes)
         assert torch.equal(cluster.cpu(), expected)
+
+
+def test_a_step_of_training_without_synchronisation(gpu):
+    """Of a model in static form: forward, backward, clipping and the optimiser's step."""
+    torch.manual_seed(0)
+    model = Classifier().to(gpu.first)
+    optimizer = adam(model)
+    x, edge_index, _, batch, size = rings(9, 12, 20)
+    y = torch.arange(size).to(gpu.first)
+    shapes = halving(Buckets(64, 128)(41, 82), size, 4)
+    padded = pad(x.to(gpu.first), edge_index.to(gpu.first), None, batch.to(gpu.first), shapes[0], size)
+
+    def step():
+        optimizer.zero_grad()
+        result = model(*padded, size, shapes)
+        functional.cross_entropy(result.out, y).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return result
+
+    step()  # which makes the state of the optimiser
+    with gpu.no_synchronisation_by_torch():
+        result = step()
+    assert gpu.synchronisations(step) == 0
+    assert not result.tree.overflow
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["fits", "does not fit"])
+def test_captured_training_is_that_of_the_cpu(gpu, fits):
+    """Step after step, on batches of several sizes; where nothing fits, the graphs change nothing."""
+    torch.manual_seed(0)
+    model, expected = Classifier().to(gpu.first, torch.float64), Classifier().double()
+    expected.load_state_dict(model.state_dict())
+    shapes = (lambda c: halving(c, 4, 5)) if fits else (lambda c: (c, Capacity(4, 4)))
+    train = CapturedTraining(
+        model,
+        adam(model),
+        functional.cross_entropy,
+        Buckets(64, 128),
+        4,
+        shapes,
+        max_norm=1.0,
+        capture=gpu.captured,
+    )
+    theirs = adam(expected)
+    for sizes in [(9, 12, 20), (10, 9), (30,), (9, 13, 19)]:
+        x, edge_index, _, batch, size = rings(*sizes)
+        x, y = x.double(), torch.arange(size) % CLASSES
+        loss = train(
+            *(t.to(gpu.first) for t in (x, edge_index)), None, batch.to(gpu.first), y.to(gpu.first), size
+        )
+        theirs.zero_grad()
+        wanted = functional.cross_entropy(expected(x, edge_index, None, batch, size).out, y)
+        wanted.backward()
+        torch.nn.utils.clip_grad_norm_(expected.parameters(), 1.0)
+        theirs.step()
+        torch.testing.assert_close(loss.cpu(), wanted.detach(), rtol=1e-5, atol=1e-6)
+    for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one.detach().cpu(), other.detach(), rtol=1e-4, atol=1e-5)
+    assert train.misfits == (0 if fits else 4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["packed", "wide"])

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ def one_thread(monkeypatch):
 
 def load(name):
     """The module of an example, as `import` from its folder gives it."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(Path(name).name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -115,6 +116,59 @@ edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
 print(pool(torch.randn(4, 16), edge_index)[2].tolist(), "gpn_ops" in sys.modules)
 """
     assert run_alone("-c", program).strip() == "[0, 0, 1, 1] False"
+
+
+def test_deploy_without_python(tmp_path):
+    """A C++ program classifies as the model does, and refuses what does not fit."""
+    cmake, ninja = (shutil.which(name, path=str(Path(sys.executable).parent)) for name in ("cmake", "ninja"))
+    if cmake is None or ninja is None:
+        pytest.skip("needs cmake and ninja")
+    package, batch = tmp_path / "classifier.pt2", tmp_path / "batch.pt"
+    example = load("cpp/export")
+    options = ["--hidden", "8", "--height", "2"]
+    logits = example.main(["--package", str(package), "--batch", str(batch), *options])
+    assert logits.isfinite().all()
+    settings = [
+        f"-DCMAKE_MAKE_PROGRAM={ninja}",
+        f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}",
+        f"-DGPN_OPS_LIBRARY={LIBRARY}",
+    ]
+    folder = tmp_path / "build"
+    for command in (["-G", "Ninja", "-S", EXAMPLES / "cpp", "-B", folder, *settings], ["--build", folder]):
+        done = subprocess.run([cmake, *command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def classify(name):
+        return subprocess.run(
+            [folder / "classify", package, name],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={"OMP_NUM_THREADS": "1"},
+        )
+
+    done = classify(batch)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    torch.testing.assert_close(torch.tensor([[float(n) for n in row[1:]] for row in rows]), logits)
+    assert [int(row[0]) for row in rows] == logits.argmax(dim=1).tolist()
+    needed = subprocess.run(["ldd", folder / "classify"], capture_output=True, text=True).stdout
+    assert "libgpn_ops.so" in needed
+    assert "python" not in needed.replace(str(Path(torch.__file__).parent), "").replace(str(LIBRARY), "")
+
+    # One graph that keeps more nodes than the next level has room for; more nodes than there is room for.
+    edge = torch.tensor([[0, 1], [1, 0]])
+    for nodes, message in ((60, "fit into every level"), (64, "fits into the sizes of the package")):
+        given = {
+            "x": torch.ones(nodes, 8),
+            "edge_index": edge,
+            "batch": torch.zeros(nodes, dtype=torch.int64),
+        }
+        torch.save(given, tmp_path / "large.pt")
+        done = classify(tmp_path / "large.pt")
+        assert done.returncode == 1
+        assert "error: batch: expected" in done.stderr
+        assert message in done.stderr
 
 
 def test_connected_components():
@@ -202,6 +256,6 @@ def test_notebook_that_checks_a_gpu():
 def test_every_example_is_run_here_and_listed():
     here = Path(__file__).read_text()
     listed = (EXAMPLES / "README.md").read_text()
-    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb")]:
-        assert f"]({path.name})" in listed
-        assert path.stem in here or path.stem == "motifs"
+    for path in [*EXAMPLES.rglob("*.py"), *EXAMPLES.glob("*.ipynb"), *EXAMPLES.rglob("*.cpp")]:
+        assert f"]({path.relative_to(EXAMPLES)})" in listed
+        assert path.stem in here or path.stem in ("motifs", "main")

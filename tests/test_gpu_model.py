@@ -83,8 +83,10 @@ def test_bytes_are_those_of_the_elements(gpu_model):
 def test_ours_are_those_of_the_emulation_at_all_channels(gpu_model, monkeypatch):
     """Launches exactly; bytes, which are carried on from few channels, to a sector a row."""
     import emulation
+    import gpu_cases
 
-    monkeypatch.setattr(gpu_model, "CHANNELS", 32)
+    for module in (gpu_model, gpu_cases):
+        monkeypatch.setattr(module, "CHANNELS", 32)
     calls = gpu_model.run("ParsePooling", "layer", gpu_model.Load("", emulation.Workload(6, 12, 20), 1))[
         0
     ].calls
@@ -124,6 +126,31 @@ def test_guard(gpu_model, saved):
     assert cost["waits"] == expected["waits"]
     for name in ("launches", "bytes"):
         assert cost[name] == pytest.approx(expected[name], rel=0.05), name
+
+
+def test_a_step_as_one_graph(gpu_model):
+    """Launched once, as nothing in it waits; a step that does is refused."""
+    import emulation
+    from gpu_cases import CAPTURED, Load
+
+    load = Load("", emulation.Workload(6, 12, 16), 1)
+    parts = gpu_model.phases("ParsePooling", CAPTURED, load)
+    kernels = parts["forward"] + parts["backward"]
+    cost = gpu_model.as_one_graph(kernels)
+    assert (cost["launches"], cost["waits"]) == (1, 1)
+    assert cost["kernels"] > 500
+    assert cost["ms"]["H100"] == max(0.02, cost["device_ms"]["H100"])
+    with pytest.raises(AssertionError, match="cannot wait for the host"):
+        gpu_model.as_one_graph([*kernels, gpu_model.Kernel("item", 1, 1, 8, 0)])
+
+
+def test_a_captured_step_takes_at_most_half_the_time(saved):
+    """By the model, beside the dynamic form of the same classifier."""
+    both = {
+        entry["form"]: entry["both"]["ms"] for entry in saved["results"] if entry["method"] == "ParsePooling"
+    }
+    for card, milliseconds in both["captured"].items():
+        assert milliseconds <= both["classifier"][card] / 2
 
 
 def test_the_page_has_the_result(gpu_model, saved):

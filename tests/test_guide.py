@@ -98,6 +98,20 @@ def test_lean_networks_are_trained_at_every_level(name):
     assert all(parameter.grad.any() for parameter in model.gnn.parameters())
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_static_classifier_gives_what_the_model_gives():
+    names = run(program("class StaticClassifier"))
+    data = [Data(x=torch.randn(n, 3), edge_index=graphs.ring(n)) for n in range(4, 20)]
+    loader = DataLoader(data, batch_size=4)
+    model = names["StaticClassifier"](3, 16, 2)
+    static = names["in_static_form"](model, loader)
+    for _ in range(2):
+        for batch in loader:
+            given = (batch.x, batch.edge_index, None, batch.batch, batch.num_graphs)
+            torch.testing.assert_close(static(*given).out, model(*given).out, rtol=1e-4, atol=1e-4)
+    assert 0 < static.misfits < 8
+
+
 def test_option_table_is_complete_and_right_about_defaults():
     documented = re.findall(r"^\| `(\w+)` \(([^)]*)\) \|", GUIDE, re.MULTILINE)
     parameters = inspect.signature(ParsePooling).parameters.values()

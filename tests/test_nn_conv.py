@@ -278,3 +278,29 @@ def test_the_probe_sees_a_row_per_edge(name):
 def test_pygs_convolutions_give_the_same_on_csr(make):
     layer, x = make(), torch.randn(NODES, 8)
     torch.testing.assert_close(layer(x, csr()), layer(x, LARGE))
+
+
+@pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
+@pytest.mark.parametrize("weights", ["none", "fixed", "learned"])
+@pytest.mark.parametrize("name", ["unsorted", "self-loops", "no edges"])
+def test_compiled(name, weights, options):
+    """In one graph, though compilers know no sparse tensors: values and gradients."""
+    edge_index = GRAPHS[name].unique(dim=1)
+    layer = UndirectedGCNConv(5, 3, **options).double()
+    x = torch.randn(N, 5, dtype=torch.float64, requires_grad=True)
+    weight = None if weights == "none" else pair_weights(edge_index).requires_grad_(weights == "learned")
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    results = []
+    for function in (compiled, layer):
+        out = function(x, edge_index, weight)
+        inputs = [x, *layer.parameters(), *([weight] if weights == "learned" else [])]
+        results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+    torch.testing.assert_close(*results, atol=1e-12, rtol=1e-12)
+
+
+def test_transforms_of_torch_func_are_refused():
+    layer = UndirectedGCNConv(3, 3)
+    x = torch.randn(2, N, 3)
+    with pytest.raises(RuntimeError, match=r"transforms of torch\.func are not implemented; GCNConv"):
+        torch.func.vmap(lambda x: layer(x, SORTED))(x)

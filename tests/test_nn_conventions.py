@@ -137,7 +137,7 @@ def test_bad_attributes(make, attr, message):
 
 
 def test_bad_edge_dim():
-    with pytest.raises(ValueError, match="edge_dim: expected None or at least 1, got 0"):
+    with pytest.raises(ValueError, match="edge_dim: expected at least 1, got 0"):
         ParsePooling(CHANNELS, edge_dim=0)
 
 

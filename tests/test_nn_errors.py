@@ -1,5 +1,6 @@
 """Layers given what they cannot use: the error names the argument that the caller wrote."""
 
+import inspect
 import re
 
 import pytest
@@ -9,8 +10,11 @@ from torch import Tensor
 
 pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
 
+from torch_geometric.nn import TopKPooling
+
 from gpn_ops.nn import (
     Adjacency,
+    ConnectClusters,
     DeepSets,
     Dropout,
     EdgeScorer,
@@ -109,6 +113,41 @@ def test_the_argument_is_named(name, argument, bad, wrong):
     if name == "ParseHierarchy":
         known.add("edge_weight")  # as its network takes them
     assert (said[1] or said[2]) in known, text
+
+
+WRONG_SETTINGS = {
+    **dict.fromkeys(
+        ("in_channels", "num_layers", "scorer_layers", "multiset_layers", "edge_dim", "max_height"),
+        ("8", 1.5, -3, [8], torch.nn.Linear),
+    ),
+    **dict.fromkeys(("dropout", "drop_edge", "p"), ("0.5", None, 1.5, -1, [0])),
+    **dict.fromkeys(("recompute", "multiset"), ("yes", 1.5, [8], torch.nn.Linear)),
+    **dict.fromkeys(("reduce", "edge_reduce"), ("add", 1.5, None, [8])),
+    **dict.fromkeys(("pool", "gnn", "multiset_gnn", "readout"), ("sum", 1.5, torch.nn.Linear, abs)),
+}
+LAYERS = (ParsePooling, SelectParse, ConnectClusters, EdgeScorer, DeepSets, Reduce, Dropout, ParseHierarchy)
+
+
+@pytest.mark.parametrize(
+    ("make", "setting", "bad"),
+    [
+        pytest.param(make, setting, bad, id=f"{make.__name__}-{setting}-{bad}")
+        for make in LAYERS
+        for setting in inspect.signature(make).parameters
+        for bad in WRONG_SETTINGS.get(setting, ())
+    ],
+)
+def test_a_bad_setting_is_named(make, setting, bad):
+    needed = {"in_channels": 8, "pool": ParsePooling(8), "reduce": "sum"}
+    taken = inspect.signature(make).parameters
+    given = {name: value for name, value in needed.items() if name in taken}
+    with pytest.raises((RuntimeError, TypeError, ValueError), match=f"^{setting}: expected"):
+        make(**{**given, setting: bad})
+
+
+def test_another_pooling_is_refused():
+    with pytest.raises(TypeError, match=r"^pool: expected ParsePooling, .*, got TopKPooling\.forward\(x"):
+        ParseHierarchy(TopKPooling(8))
 
 
 def test_graphs_of_huge_numbers():

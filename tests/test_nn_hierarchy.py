@@ -472,7 +472,7 @@ def test_bad_edges(device, edges, message):
 
 
 def test_bad_max_height():
-    with pytest.raises(ValueError, match="max_height: expected None or at least 0, got -1"):
+    with pytest.raises(ValueError, match="max_height: expected at least 0, got -1"):
         hierarchy(max_height=-1)
 
 

@@ -18,7 +18,7 @@ from torch_geometric.nn.pool.select import Select, SelectOutput
 
 import gpn_ops
 from gpn_ops import reference
-from gpn_ops.nn import ConnectClusters, ParsePooling, SelectParse
+from gpn_ops.nn import ConnectClusters, EdgeScorer, ParseHierarchy, ParsePooling, SelectParse
 
 CHANNELS = 6
 
@@ -572,6 +572,59 @@ def test_forward_mode_raises(device, options):
         pool(forward_ad.make_dual(x, x), edge_index)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"recompute": False}, {"scorer_layers": 1, "multiset": "mean"}, {"multiset": "max"}],
+    ids=str,
+)
+def test_transforms_of_torch_func(device, options):
+    """Derivatives of both orders are those of autograd, or raise, whichever way levels are nested."""
+    edge_index, x = simple_graph(12, 15, device=device), features(12, device=device)
+    pool = layer(device, **options)
+    parameters = {name: parameter.detach() for name, parameter in pool.named_parameters()}
+
+    def loss(x, parameters=parameters):
+        return torch.func.functional_call(pool, parameters, (x, edge_index)).x.tanh().sum()
+
+    def of_autograd(x):
+        return torch.autograd.grad(loss(x), x, create_graph=True)[0]
+
+    of_func = torch.func.grad(loss)
+    of_parameters = torch.func.grad(loss, argnums=1)(x, parameters)
+    expected = torch.autograd.grad(pool(x, edge_index).x.tanh().sum(), list(pool.parameters()))
+    for name, wanted in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(of_parameters[name], wanted)
+    x.requires_grad_()
+    torch.testing.assert_close(of_func(x), of_autograd(x))
+    nested = (
+        lambda: torch.func.grad(lambda x: of_func(x).square().sum())(x),
+        lambda: torch.autograd.grad(of_func(x).square().sum(), x)[0],
+    )
+    if options in ({}, {"multiset": "max"}):  # The tiles of the scorer: no second derivatives.
+        for second in nested:
+            with pytest.raises(RuntimeError, match="second derivatives are not implemented"):
+                second()
+    else:
+        wanted = torch.autograd.grad(of_autograd(x).square().sum(), x)[0]
+        assert bool(wanted.abs().max() > 0)
+        for second in nested:
+            torch.testing.assert_close(second(), wanted)
+    for forward_over_reverse in (
+        lambda: torch.func.jvp(of_func, (x,), (x,)),
+        lambda: torch.func.grad(lambda x: torch.func.jvp(loss, (x,), (x,))[1])(x),
+    ):
+        with pytest.raises(RuntimeError, match="forward-mode derivatives"):
+            forward_over_reverse()
+
+
+def test_gradients_of_every_sample():
+    edge_index, x = simple_graph(12, 15), features(12)
+    pool = layer(scorer_layers=1, multiset="mean")
+    gradient = torch.func.grad(lambda x: pool(x, edge_index).x.square().sum())
+    samples = torch.stack([x, 2 * x, 3 * x])  # the same clusters
+    torch.testing.assert_close(torch.vmap(gradient)(samples), torch.stack([*map(gradient, samples)]))
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Manners
 # ------------------------------------------------------------------------------------------------------------
@@ -655,6 +708,58 @@ def test_an_edge_between_two_graphs_is_refused(drop_edge):
     pool(features(8), edge_index[:, :-1], batch=batch)
 
 
+class Wrapped(torch.nn.Module):
+    """A child as a user's own module wraps it: nothing of it is to be seen."""
+
+    def __init__(self, child):
+        super().__init__()
+        self.child = child
+
+    def forward(self, *args, **kwargs):
+        return self.child(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, _ in submodules.called(ParsePooling(CHANNELS, edge_dim=2)) if name]
+)
+def test_a_wrapped_child_is_called_and_reset(device, name):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    attr = torch.randn(edge_index.size(1), 2, device=device, dtype=x.dtype)
+    pool = layer(device, edge_dim=2)
+    expected = pool(x, edge_index, attr)
+    pool.set_submodule(name, Wrapped(pool.get_submodule(name)))
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            torch.testing.assert_close(pool(x, edge_index, attr).x, expected.x)
+    assert repr(pool).startswith("ParsePooling(6, select=")
+    for parameter in pool.parameters():
+        torch.nn.init.constant_(parameter, 7.0)
+    pool.reset_parameters()
+    assert not any(bool((parameter == 7).any()) for parameter in pool.parameters())
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_layers_of_another_width_take_effect(device, gradients):
+    edge_index, x = simple_graph(20, 25, device=device), features(20, device=device)
+    scorer = layer(device).select.scorer
+    scorer.lins[0], scorer.lins[1] = torch.nn.Linear(CHANNELS, 11), torch.nn.Linear(11, 1)
+    scorer.norms[0] = torch.nn.LayerNorm(11)
+    scorer.to(x)
+    with torch.set_grad_enabled(gradients):
+        scores = scorer(x, edge_index)
+    z = scorer.norms[0](scorer.lins[0](x[edge_index[0]] * x[edge_index[1]])).relu()
+    torch.testing.assert_close(scores, scorer.lins[1](z).sigmoid().squeeze(-1))
+
+
+@pytest.mark.parametrize(
+    "make", [ParsePooling, SelectParse, EdgeScorer, lambda d: ParseHierarchy(ParsePooling(d))]
+)
+def test_tracing_is_refused_and_export_named(make):
+    inputs = (features(4, dtype=torch.float32), graphs.path(4))
+    with pytest.raises(RuntimeError, match=r"torch\.jit\.trace would .* use torch\.export\.export"):
+        torch.jit.trace(make(CHANNELS), inputs)
+
+
 def test_state_dict_and_deepcopy():
     edge_index, x = simple_graph(20, 25), features(20)
     pool, other = layer(seed=0), layer(seed=1)
@@ -675,10 +780,10 @@ def test_reset_parameters_reaches_every_parameter():
 
 def test_repr():
     assert repr(ParsePooling(16)) == (
-        "ParsePooling(16, multiset=DeepSets(16, num_layers=1, dropout=0.0), scorer_layers=2, drop_edge=0.0, "
-        "self_loops=False, weighted=False)"
+        "ParsePooling(16, select=SelectParse(16, scorer=EdgeScorer(16, num_layers=2, dropout=0.0), "
+        "self_loops=False), connect=ConnectClusters(reduce='sum', weighted=False, self_loops=False), "
+        "multiset=DeepSets(16, num_layers=1, dropout=0.0), drop_edge=0.0)"
     )
-    assert repr(SelectParse(4)) == "SelectParse(4, num_layers=2, dropout=0.0, self_loops=False)"
     assert repr(ConnectClusters()) == "ConnectClusters(reduce='sum', weighted=False, self_loops=False)"
 
 

@@ -3,8 +3,10 @@
 import graphs
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from reads import Reads
+from torch.utils.checkpoint import checkpoint
 
+from gpn_ops import ops
 from gpn_ops.nn import (
     Buckets,
     Capacity,
@@ -253,26 +255,6 @@ def test_capacities_are_checked(batch_size, capacity, message):
         ParseHierarchy(ParsePooling(8))(*padded, batch_size, capacity=capacity)
 
 
-class Reads(TorchDispatchMode):
-    """What reads the device, or has a size that follows from data."""
-
-    NAMES = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "bincount", "repeat_interleave")
-    OURS = ("gpn::undirected", "gpn::coarsen")
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.name()
-        boolean = name == "aten::index.Tensor" and any(
-            i is not None and i.dtype == torch.bool for i in args[1]
-        )
-        if boolean or name in self.OURS or any(part in name for part in self.NAMES):
-            self.found.append(name)
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("options", [{}, {"self_loops": True}, {"weighted": True}, {"drop_edge": 0.2}])
 def test_nothing_is_read_of_the_device(options, monkeypatch):
     torch.manual_seed(7)
@@ -317,3 +299,63 @@ def test_one_graph_compiled_and_exported(tmp_path):
     )
     torch.export.save(torch.export.export(model, inputs), tmp_path / "model.pt2")
     torch.testing.assert_close(torch.export.load(tmp_path / "model.pt2").module()(*inputs), expected)
+
+
+def test_checkpoint():
+    """Backward computes the whole hierarchy anew: the same bits."""
+    torch.manual_seed(9)
+    hierarchy = ParseHierarchy(ParsePooling(8), UndirectedGCNConv(8, 8))
+    x, edge_index, batch = batch_of_graphs()
+    padded = pad(x, edge_index, None, batch, ROOMY[0], NUM_GRAPHS)
+    features = padded.x.requires_grad_()
+
+    def run(x):
+        return hierarchy(x, *padded[1:], NUM_GRAPHS, capacity=ROOMY).x
+
+    results = []
+    for out in (run(features), checkpoint(run, features, use_reentrant=False)):
+        grads = torch.autograd.grad(out.square().sum(), [features, *hierarchy.parameters()])
+        results.append([out, *grads])
+    assert all(map(torch.equal, *results))
+
+
+@pytest.mark.parametrize("options", [{}, {"scorer_layers": 1, "multiset": "max", "weighted": True}], ids=str)
+def test_vmap_over_parameters(options):
+    """Several hierarchies at once, each with trees of its own; gradients too."""
+    torch.manual_seed(10)
+    models = [ParseHierarchy(ParsePooling(8, **options)) for _ in range(3)]
+    x, edge_index, batch = batch_of_graphs()
+    padded = pad(x, edge_index, None, batch, ROOMY[0], NUM_GRAPHS)
+
+    def run(parameters, x):
+        arguments = (x, *padded[1:], NUM_GRAPHS, ROOMY[:6])
+        x, tree = torch.func.functional_call(models[0], parameters, arguments)
+        return x, tree.height
+
+    parameters = torch.func.stack_module_state(models)[0]
+    out, height = torch.func.vmap(run, in_dims=(0, None))(parameters, padded.x)
+    grads = torch.autograd.grad(out.square().sum(), list(parameters.values()))
+    for k, model in enumerate(models):
+        expected = model(*padded, NUM_GRAPHS, ROOMY[:6])
+        assert torch.equal(height[k], expected.tree.height)
+        torch.testing.assert_close(out[k], expected.x)
+        wanted = torch.autograd.grad(expected.x.square().sum(), list(model.parameters()))
+        torch.testing.assert_close([grad[k] for grad in grads], list(wanted))
+
+    def total(parameters, x):
+        return run(parameters, x)[0].square().sum()
+
+    of_func = torch.func.vmap(torch.func.grad(total), in_dims=(0, None))(parameters, padded.x)
+    torch.testing.assert_close(list(of_func.values()), list(grads), rtol=1e-4, atol=1e-4)
+
+
+def test_vmap_of_sizes_that_follow_from_data():
+    """In dynamic form, or of an operator alone: an error where the sizes differ."""
+    edge_index = graphs.path(4)
+    clusters = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0]])
+    with pytest.raises(
+        RuntimeError, match=r"gpn::coarsen: expected results of one size under torch.func.vmap"
+    ):
+        torch.func.vmap(lambda cluster: ops.coarsen(edge_index, cluster).representative)(clusters)
+    found = torch.func.vmap(lambda c: ops.coarsen(edge_index, c, capacity=(3, 4)).representative)(clusters)
+    assert found.tolist() == [[0, 2, -1], [0, -1, -1]]

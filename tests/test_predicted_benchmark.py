@@ -10,11 +10,11 @@ pytest.importorskip("torch_geometric")
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 import common
-import gpu_model
+import gpu_cases
 import predicted
 from pages import sections
 
-OTHER_CARD = predicted.Peaks(None, gpu_model.Card(1e12, 1e13))
+OTHER_CARD = predicted.Peaks(None, gpu_cases.Card(1e12, 1e13))
 ENTRY = {
     "both": {
         "launches": 100,
@@ -48,7 +48,7 @@ def test_layers_are_measured_beside_predictions(device, tmp_path, monkeypatch):
     page = predicted.report(content)
     assert "Layer, forward and backward" in page
     assert "Hierarchy, forward and backward" in page
-    assert gpu_model.LOADS["a"].text in page
+    assert gpu_cases.LOADS["a"].text in page
 
 
 def test_predictions_are_those_of_the_card():
@@ -65,10 +65,10 @@ def test_predictions_need_no_measurement_to_be_shown():
     assert "| EdgePool | c | out of time | - | 8800.000 | - |" in predicted.report(content)
 
 
-@pytest.mark.parametrize("workload", gpu_model.LOADS)
+@pytest.mark.parametrize("workload", gpu_cases.LOADS)
 def test_workloads_have_their_full_size(workload):
     """The sizes that their texts name."""
-    size = gpu_model.whole(workload)
+    size = gpu_cases.whole(workload)
     wanted = {"a": (256, 30, 32), "b": (10, 1000, 10**5), "c": (1, 10**6, 2 * 10**6)}[workload]
     assert (size.graphs, size.nodes, size.pairs) == wanted
 

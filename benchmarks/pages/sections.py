@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import common
 
-from . import coarsen, epoch, layer, memory, parse, predicted, speed, traffic, training
+from . import coarsen, epoch, layer, memory, parse, predicted, speed, static, traffic, training
 
 DEVICES = ("cpu", "cuda")
 
@@ -41,6 +41,16 @@ SECTIONS = [
             training.NOTES if dataset == training.DATASETS[-1] else "",
         )
         for dataset in training.DATASETS
+    ),
+    *(
+        Section(
+            f"static_{dataset}",
+            f"Static form, {dataset}",
+            f"static.py --dataset {dataset} --processor-time",
+            static,
+            static.NOTES if dataset == static.DATASETS[-1] else "",
+        )
+        for dataset in static.DATASETS
     ),
     Section("epoch", "A training epoch", "epoch.py --threads 1", epoch, epoch.NOTES),
     Section("speed_forward", "Time, forward", "speed.py", speed, speed.NOTES),

@@ -30,6 +30,8 @@ void pair_product_backward_(Tensor grad_h, const Tensor& given_grad_product, con
   check_shape("grad_product", given_grad_product,
               {{"num_pairs", given_pairs.size(1)}, {"channels", given_h.size(1)}});
   check_device("grad_product", given_grad_product, "h", given_h);
+  check_apart("grad_h", grad_h, "h", given_h);
+  check_apart("grad_h", grad_h, "grad_product", given_grad_product);
   const Device device(given_h);
   const Tensor grad_product = contiguous(given_grad_product), h = contiguous(given_h),
                pairs = readable(given_pairs);

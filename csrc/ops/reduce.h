@@ -55,6 +55,7 @@ void accumulate_(Tensor out, const Tensor& given_x, const Tensor& given_cluster)
   }
   check_device("out", out, "x", given_x);
   check_contiguous("out", out);
+  check_apart("out", out, "x", given_x);
   const Device device(given_x);
   const Tensor x = contiguous(given_x), cluster = contiguous(given_cluster);
   GPN_DISPATCH(x, "gpn::accumulate_", [&] {

@@ -16,12 +16,15 @@ from .pad import Buckets, Capacity, PaddedBatch, halving, measured, pad
 from .pooling import ParsePooling, PoolOutput
 from .scorer import EdgeScorer
 from .select import SelectParse
+from .static import CapturedCall, CapturedTraining, StaticForm
 from .tree import Level, ParseTree
 
 __all__ = [
     "Adjacency",
     "Buckets",
     "Capacity",
+    "CapturedCall",
+    "CapturedTraining",
     "ConnectClusters",
     "DeepSets",
     "Dropout",
@@ -35,6 +38,7 @@ __all__ = [
     "PoolOutput",
     "Reduce",
     "SelectParse",
+    "StaticForm",
     "UndirectedGCNConv",
     "halving",
     "measured",

@@ -26,8 +26,13 @@ def checked_edges(edge_index: Tensor) -> Tensor:
     Raises:
         TypeError: if they are no strided tensor: a ``SparseTensor``, a sparse tensor, the dictionary of a
             ``HeteroData``.
-        RuntimeError: if they are not int64 or int32 :math:`[2, m]`.
+        RuntimeError: if they are not int64 or int32 :math:`[2, m]`; or under :func:`torch.jit.trace`.
     """
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        raise RuntimeError(
+            "torch.jit.trace would fix the sizes of this one graph, and how often it shrinks; "
+            "use torch.export.export or torch.compile"
+        )
     if isinstance(edge_index, Mapping):
         raise TypeError(
             "edge_index: expected the edges of one type, int64 [2, num_edges], got a dictionary of edge "
@@ -102,23 +107,21 @@ def check_edges_inside_graphs(edge_index: Tensor, batch: Tensor) -> None:
         torch._assert_async((graph[0] == graph[1]).all(), "batch: expected every edge inside one graph")
 
 
-def check_num_layers(name: str, num_layers: int) -> None:
-    if num_layers < 1:
-        raise ValueError(f"{name}: expected at least 1, got {num_layers}")
+def check_at_least(name: str, least: int, value: int) -> None:
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: expected an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name}: expected at least {least}, got {value}")
 
 
-def check_hidden_channels(channels: int, where: str, instead: str) -> None:
+def check_channels(channels: int, has_norm: bool, where: str, instead: str) -> None:
     """A LayerNorm of one channel gives its bias, whatever goes in."""
-    if channels == 1:
+    check_at_least("in_channels", 1, channels)
+    if channels == 1 and has_norm:
         raise ValueError(
             f"in_channels: expected at least 2 for {where}, whose LayerNorm would make one channel constant, "
             f"got 1; {instead} works"
         )
-
-
-def check_edge_dim(edge_dim: int | None) -> None:
-    if edge_dim is not None and edge_dim < 1:
-        raise ValueError(f"edge_dim: expected None or at least 1, got {edge_dim}")
 
 
 def attributes_to_score(edge_attr: Tensor | None, edge_dim: int, edge_index: Tensor) -> Tensor:
@@ -140,8 +143,8 @@ def attributes_to_score(edge_attr: Tensor | None, edge_dim: int, edge_index: Ten
 
 
 def check_probability(name: str, p: float) -> None:
-    if not 0 <= p <= 1:
-        raise ValueError(f"{name}: expected a probability, got {p}")
+    if not isinstance(p, int | float) or not 0 <= p <= 1:
+        raise ValueError(f"{name}: expected a probability, got {p!r}")
 
 
 def check_recompute(recompute: bool | str) -> None:

@@ -11,15 +11,15 @@ from torch.nn import LayerNorm, Linear, Module, Parameter
 from gpn_ops.ops.tiles import LAYER_NORM_EPS, autocast_off, wide_dtype
 
 
-def are_plain(modules: Iterable[Module]) -> bool:
-    """Whether calling these modules does no more than apply their parameters: each is a Linear or LayerNorm
-    of torch itself, as the layers make them, without hooks of its own."""
-    return all(map(_is_plain, modules))
+def are_plain(modules: Iterable[Module], channels: int) -> bool:
+    """Whether calling these modules does no more than apply their parameters: each is a Linear of torch
+    itself, or a LayerNorm of so many channels, as the layers make them, without hooks of its own."""
+    return all(_is_plain(module, channels) for module in modules)
 
 
-def _is_plain(module: Module) -> bool:
+def _is_plain(module: Module, channels: int) -> bool:
     if type(module) is LayerNorm:
-        if module.eps != LAYER_NORM_EPS or len(module.normalized_shape) != 1:
+        if module.eps != LAYER_NORM_EPS or module.normalized_shape != (channels,):
             return False
     elif type(module) is not Linear:
         return False

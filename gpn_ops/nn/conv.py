@@ -1,9 +1,11 @@
 """Graph convolution on undirected graphs, without a row of features per edge."""
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch_geometric.nn import GCNConv
 from torch_geometric.nn.dense.linear import Linear
 
@@ -66,6 +68,10 @@ class Adjacency:
         normalize: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        if torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling():
+            raise RuntimeError(
+                "UndirectedGCNConv, Adjacency: transforms of torch.func are not implemented; GCNConv has them"
+            )
         edge_index = checked_edges(edge_index)
         check_count("num_nodes", num_nodes)
         dtype = wide_dtype(dtype)
@@ -77,14 +83,14 @@ class Adjacency:
             check_shape("edge_weight", edge_weight, ("num_edges", row.numel()))
             check_device("edge_weight", edge_weight, "edge_index", edge_index)
             weight = edge_weight.to(dtype)
-        on_cpu = waits.is_host(row.device)
-        if on_cpu and row.numel() > 0:
+        reads = waits.is_host(row.device) and not torch.compiler.is_compiling()
+        if reads and row.numel() > 0:
             lowest, highest = map(int, edge_index.aminmax())
             if lowest < 0 or highest >= num_nodes:
                 check_values(edge_index, None, num_nodes)  # names the id and its place
             _check_undirected(row, col, edge_weight, num_nodes)
         # Elsewhere it would have to be read on the host whether they are sorted.
-        if not on_cpu or bool((row[1:] < row[:-1]).any()):
+        if not reads or bool((row[1:] < row[:-1]).any()):
             order = row.argsort(stable=True)
             row, col, weight = (each.index_select(0, order) for each in (row, col, weight))
 
@@ -105,12 +111,24 @@ class Adjacency:
         self.row = row if weight.requires_grad else None
         start = torch.zeros(num_nodes + 1, dtype=torch.int64, device=row.device)
         torch.cumsum(ops.cluster_sizes(row, num_nodes), 0, out=start[1:])
-        self.edges = torch.sparse_csr_tensor(
-            start, col, weight.detach(), (num_nodes, num_nodes), check_invariants=False
+        self.start, self.col = start, col
+
+    @functools.cached_property
+    def edges(self) -> Tensor:
+        """The matrix without its diagonal."""
+        size = (self.num_nodes, self.num_nodes)
+        return torch.sparse_csr_tensor(
+            self.start, self.col, self.weight.detach(), size, check_invariants=False
         )
 
     def __matmul__(self, x: Tensor) -> Tensor:
+        return self.times(x)
+
+    def times(self, x: Tensor) -> Tensor:
+        """As ``adjacency @ x``, which :func:`torch.compile` does not know of objects that are no tensors."""
         self.check(x)
+        if torch.compiler.is_compiling():
+            return self._compiled(x)
         out: Tensor = _Product.apply(x, self.weight, self.diagonal, self)
         return out
 
@@ -119,6 +137,15 @@ class Adjacency:
         check_floating("x", x)
         check_shape("x", x, ("num_nodes", self.num_nodes), ("channels", None))
         check_device("x", x, "edge_index", self.weight)
+
+    def _compiled(self, x: Tensor) -> Tensor:
+        """The product for compilers, which know no sparse tensors."""
+        wide = x.to(self.weight.dtype)
+        if self.row is None:
+            out = _Bags.apply(wide, self.weight, self.start, self.col)
+        else:
+            out = ops.reduce(ops.lift(wide, self.col) * self.weight.unsqueeze(1), self.row, self.num_nodes)
+        return (out + self.diagonal * wide).to(x.dtype)
 
     def product(self, x: Tensor) -> Tensor:
         """The matrix times ``x``, without a gradient, as a new tensor of float32 or float64."""
@@ -194,12 +221,13 @@ class UndirectedGCNConv(GCNConv):
             )
         elif edge_weight is not None:
             raise ValueError("edge_weight: expected None beside an Adjacency, which has weights of its own")
-        if type(self.lin) is Linear and is_untouched(self.lin) and edge_index.row is None:
+        plain = type(self.lin) is Linear and is_untouched(self.lin) and edge_index.row is None
+        if plain and not torch.compiler.is_compiling():
             edge_index.check(x)
             product = matmul_dtype(x, self.lin.weight)
             out: Tensor = _Convolution.apply(x, self.lin.weight, self.bias, edge_index, product)
             return out
-        out = edge_index @ self.lin(x)
+        out = edge_index.times(self.lin(x))
         return out if self.bias is None else out + self.bias
 
 
@@ -266,6 +294,26 @@ class _Product(torch.autograd.Function):
             grad_weight[tile] = torch.linalg.vecdot(*(each.to(grad_weight.dtype) for each in ends))
         grad_diagonal = torch.linalg.vecdot(grad.to(grad_weight.dtype), x.to(grad_weight.dtype)).unsqueeze(1)
         return grad_x, grad_weight, grad_diagonal, None
+
+
+class _Bags(torch.autograd.Function):
+    """The product of a symmetric matrix in CSR form and ``x``, in an operator that compilers know: what row
+    ``i`` adds up is a bag of rows of ``x``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, start: Tensor, col: Tensor) -> Tensor:
+        ctx.save_for_backward(weight, start, col)
+        return _bags(x, weight, start, col)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return _bags(grad, *ctx.saved_tensors), None, None, None
+
+
+def _bags(x: Tensor, weight: Tensor, start: Tensor, col: Tensor) -> Tensor:
+    return functional.embedding_bag(
+        col, x, start, mode="sum", per_sample_weights=weight, include_last_offset=True
+    )
 
 
 class _Convolution(torch.autograd.Function):

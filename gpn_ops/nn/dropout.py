@@ -11,16 +11,17 @@ from ._inputs import check_probability
 
 
 class Dropout(torch.nn.Module):
-    r"""As :class:`torch.nn.Dropout`, without a mask that is kept for backward, and many times faster on the
+    r"""Like :class:`torch.nn.Dropout`, but it stores no mask for backward, and is many times faster on the
     CPU.
 
-    A call draws one number from torch's generator; what is dropped follows from it and from an element's
-    place, and backward finds it again. The probability is rounded to a multiple of :math:`2^{-16}`.
+    A call draws one number from torch's generator. This number and the position of an element decide whether
+    the element is dropped, so backward can compute it again. The probability is rounded to a multiple of
+    :math:`2^{-16}`.
 
     Args:
         p (float): The probability with which an element is dropped. (default: :obj:`0.5`)
-        relu (bool, optional): If :obj:`True`, a ReLU comes before, in the same pass. Backward needs no more
-            than the output then, which the next layer keeps anyway. (default: :obj:`False`)
+        relu (bool, optional): If :obj:`True`, a ReLU is applied first, in the same pass. Backward then only
+            needs the output, which the next layer stores anyway. (default: :obj:`False`)
 
     Example:
         >>> import torch

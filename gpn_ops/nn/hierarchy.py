@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch_geometric
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr, check_values
 from gpn_ops.ops import waits
 
-from ._inputs import checked_edges, graph_of_node, number_of_graphs
+from ._inputs import check_at_least, checked_edges, graph_of_node, number_of_graphs
 from .connect import fit
 from .multiset import Reduce
 from .pad import Capacity, Room
@@ -40,17 +40,17 @@ class ParseHierarchy(torch.nn.Module):
         \mathbf{X}^{(k+1)}, \mathbf{A}^{(k+1)} &= \mathrm{ParsePooling}(\mathrm{GNN}'(\mathbf{X}^{(k)},
         \mathbf{A}^{(k)}), \mathbf{A}^{(k)}), \text{ scored on } \mathbf{H}^{(k)},
 
-    and sums up the features of the nodes that are left.
+    and sums the features of the nodes that are left.
 
-    Every graph has its own height. One that does not shrink at a level leaves the batch with the features
-    that came into that level, as if the level had not been; one without edges does not enter it. So the work
-    of a level is that of the graphs which are still shrinking.
+    Every graph has its own height. A graph that does not shrink at a level leaves the batch, with the
+    features that it had before that level. A graph without edges does not enter the level. So a level only
+    does work for graphs that are still shrinking.
 
-    The result for a graph does not depend on the others in its batch, as far as the scores do not: given the
-    same bits of scores, its tree has the same bits. Matrix products may round differently in another batch,
-    so scores are compared without their last bits (20 significant ones are left): edges that look alike to
-    the scorer tie, and the lowest edge id decides. Only scores that lie right at a boundary of that rounding
-    may still be told apart in one batch and not in another.
+    The result for a graph does not depend on the rest of its batch: scores with the same bits give a tree
+    with the same bits. Matrix products may round differently in another batch, so scores are compared without
+    their last bits (20 significant bits are left). Edges that look alike to the scorer then tie, and the
+    lowest edge id decides. Only scores right at a boundary of that rounding may still compare differently in
+    another batch.
 
     Args:
         pool (ParsePooling): The pooling layer, or a module called as it is: :obj:`torch.compile(pool)`.
@@ -88,8 +88,19 @@ class ParseHierarchy(torch.nn.Module):
         readout: torch.nn.Module | None = None,
     ) -> None:
         super().__init__()
-        if max_height is not None and max_height < 0:
-            raise ValueError(f"max_height: expected None or at least 0, got {max_height}")
+        if max_height is not None:
+            check_at_least("max_height", 0, max_height)
+        optional = {"gnn": gnn, "multiset_gnn": multiset_gnn, "readout": readout}
+        given = {name: module for name, module in optional.items() if module is not None}
+        for name, module in {"pool": pool, **given}.items():
+            if not isinstance(module, torch.nn.Module):
+                raise TypeError(f"{name}: expected a module, got {module!r}")
+        signature = inspect.signature(pool.forward)
+        if not _takes_any_keyword(signature) and not {"num_graphs", "record"} <= set(signature.parameters):
+            raise TypeError(
+                "pool: expected ParsePooling, or a module that is called as it is, got "
+                f"{type(pool).__name__}.forward{signature}"
+            )
         self.pool = pool
         self.gnn = gnn
         self.multiset_gnn = multiset_gnn
@@ -99,7 +110,7 @@ class ParseHierarchy(torch.nn.Module):
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
         for module in self.children():
-            torch_geometric.nn.inits.reset(module)
+            reset(module)
 
     def forward(
         self,
@@ -136,8 +147,8 @@ class ParseHierarchy(torch.nn.Module):
             _check_no_edge_mask(name, getattr(self, name))
         if batch is None and batch_size is None:
             batch_size = 1
-        batch = graph_of_node(batch, x)
         edge_index = checked_edges(edge_index)
+        batch = graph_of_node(batch, x)
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # The pool knows whether it takes integers.
         if capacity is not None:
@@ -157,7 +168,7 @@ class ParseHierarchy(torch.nn.Module):
                 is_sorted = len(tree.levels) > 0 and sizes.one_way_on == 0
                 num_pairs = (sizes.coarse_edges_on + sizes.loops_on) // 2 if is_sorted else None
                 graphs = graphs.with_pairs(num_pairs)
-            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, batch_size)
+            pooled, (numbers, shrinks, goes_on, _) = self._pool(graphs, batch_size)
             sizes = ops.Sizes(*numbers.tolist())
             tree.height += shrinks
             if sizes.nodes < graphs.x.size(0):
@@ -189,7 +200,7 @@ class ParseHierarchy(torch.nn.Module):
         for shape, above in list(itertools.pairwise(shapes))[: self.max_height]:
             graphs, fits = graphs.frozen(goes_on, batch_size).with_padded_pairs(shape.num_pairs)
             room = Room(above.nodes, above.edges, (graphs.batch < batch_size).sum().view(1))
-            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, num_graphs, room)
+            pooled, (numbers, shrinks, goes_on, _) = self._pool(graphs, num_graphs, room)
             overflow = overflow | ~(fits & fit(numbers[-2:], (above.nodes, above.edges)))
             height = height + shrinks[:batch_size]
             shrinks = shrinks > 0
@@ -381,11 +392,10 @@ class _Graphs(NamedTuple):
         if num_nodes == 0:
             left.append(_Graphs(self.x, none, None, self.batch))
             return _Graphs(self.x[:0], none, None, self.batch[:0])
-        stays = wanted.index_select(0, self.batch)
-        order, number = _partition(stays, num_nodes)
+        order, number = ops.partition(wanted, self.batch, num_nodes)
         node, leaves = order[:num_nodes], order[num_nodes:]
         left.append(_Graphs(self.x.index_select(0, leaves), none, None, self.batch.index_select(0, leaves)))
-        edge_index, edge_attr = _induced(stays, number, num_edges, self.edge_index, self.edge_attr)
+        edge_index, edge_attr = _induced(number, num_nodes, num_edges, self.edge_index, self.edge_attr)
         undirected = None
         if self.undirected is not None and num_edges == self.edge_index.size(1):
             pairs, slot = self.undirected
@@ -400,23 +410,16 @@ class _Graphs(NamedTuple):
         )
 
 
-def _partition(stays: Tensor, num_staying: int) -> tuple[Tensor, Tensor]:
-    """Things in a new order, those that stay (1, not 0) before those that do not; and their places in it."""
-    old, staying = torch.arange(stays.size(0), device=stays.device), stays.cumsum(0)
-    number = torch.where(stays > 0, staying - 1, old - staying + num_staying)
-    return torch.empty_like(old).scatter_(0, number, old), number
-
-
 def _renumbered(number: Tensor, edge_index: Tensor) -> Tensor:
     return number.index_select(0, edge_index.flatten()).view(2, -1)
 
 
 def _induced(
-    stays: Tensor, number: Tensor, num_edges: int, edge_index: Tensor, edge_attr: Tensor | None
+    number: Tensor, num_nodes: int, num_edges: int, edge_index: Tensor, edge_attr: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """The edges of the nodes that stay, by their new numbers. No edge leads from them to others."""
+    """The edges of the nodes that stay, the first of the new numbers. No edge leads from them to others."""
     if num_edges < edge_index.size(1):
-        staying = stays.index_select(0, edge_index[0])
+        staying = number.index_select(0, edge_index[0]) < num_nodes
         edge = torch.nonzero_static(staying, size=num_edges).view(-1)
         edge_index = edge_index.index_select(1, edge)
         edge_attr = None if edge_attr is None else edge_attr.index_select(0, edge)
@@ -425,11 +428,12 @@ def _induced(
 
 def _of_graphs(wanted: Tensor, sizes: ops.Sizes, pooled: Pooled, batch: Tensor) -> Pooled:
     """What pooling gave for the graphs that shrink alone, numbered as if only they had been pooled."""
-    node_order, node_number = _partition(wanted.index_select(0, batch), sizes.nodes)
-    stays = wanted.index_select(0, pooled.batch)
-    order, number = _partition(stays, sizes.clusters)
+    node_order, node_number = ops.partition(wanted, batch, sizes.nodes)
+    order, number = ops.partition(wanted, pooled.batch, sizes.clusters)
     node, cluster = node_order[: sizes.nodes], order[: sizes.clusters]
-    edge_index, edge_attr = _induced(stays, number, sizes.coarse_edges, pooled.edge_index, pooled.edge_attr)
+    edge_index, edge_attr = _induced(
+        number, sizes.clusters, sizes.coarse_edges, pooled.edge_index, pooled.edge_attr
+    )
     return Pooled(
         x=pooled.x.index_select(0, cluster),
         edge_index=edge_index,

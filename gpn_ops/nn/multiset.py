@@ -2,15 +2,16 @@
 
 import torch
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_reduction, check_x_and_cluster
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype
 
 from ._inputs import (
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     check_recompute,
 )
@@ -56,17 +57,17 @@ class DeepSets(torch.nn.Module):
 
     where each MLP is Linear (ReLU, dropout, Linear)*, and ends in LayerNorm(input + output).
 
-    What the MLPs give exists for one tile of nodes at a time, and is computed anew in backward. It exists for
-    all nodes at once while gradients are on and :obj:`recompute` is off, and where a child was replaced,
-    subclassed or has hooks: it is called then, as any module is.
+    The MLPs run on one tile of nodes at a time, and again in backward. They run on all nodes at once if
+    gradients are on and :obj:`recompute` is off, and if a child was replaced, subclassed or has hooks: it is
+    then called like any module.
 
     Args:
         in_channels (int): Size of each node's features, of the hidden layers and of the output.
         num_layers (int, optional): The number of Linear layers of each MLP. (default: :obj:`1`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
-        recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for memory
-            in proportion to the number of layers. If :obj:`"auto"`, only where that is little (4 MiB an
-            MLP), and so is faster. Results are the same. (default: :obj:`True`)
+        recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers again. If
+            :obj:`False`, they are stored. If :obj:`"auto"`, they are stored where they are small (4 MiB per
+            MLP), which is faster. Results are the same. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -79,8 +80,8 @@ class DeepSets(torch.nn.Module):
         self, in_channels: int, num_layers: int = 1, dropout: float = 0.0, recompute: bool | str = True
     ) -> None:
         super().__init__()
-        check_num_layers("num_layers", num_layers)
-        check_hidden_channels(in_channels, "DeepSets", "Reduce('sum'), Reduce('mean') or Reduce('max')")
+        check_at_least("num_layers", 1, num_layers)
+        check_channels(in_channels, True, "DeepSets", "Reduce('sum'), Reduce('mean') or Reduce('max')")
         check_probability("dropout", dropout)
         check_recompute(recompute)
         self.in_channels = in_channels
@@ -94,8 +95,8 @@ class DeepSets(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        for module in (*self.lins1, self.norm1, *self.lins2, self.norm2):
-            module.reset_parameters()
+        for child in self.children():
+            reset(child)
 
     def forward(self, x: Tensor, cluster: Tensor, num_clusters: int) -> Tensor:
         r"""Forward pass.
@@ -126,13 +127,15 @@ class DeepSets(torch.nn.Module):
         self, num_rows: int, x: Tensor, layers: tuple[torch.nn.Module, ...]
     ) -> tuple[list[Tensor], torch.dtype] | None:
         """Parameters and dtype of products for the operators on tiles; None if the children are called."""
-        if not are_plain(layers):
+        if not are_plain(layers, self.in_channels):
             return None
         parameters = parameters_of(layers)
         product = matmul_dtype(x, parameters[0])
         # What goes into the LayerNorm, and what comes out of every hidden layer.
         kept_values = num_rows * self.in_channels * self.num_layers
-        return (parameters, product) if keeps_nothing(self.recompute, kept_values) else None
+        # The operators on tiles are Python, which an exported program has to do without.
+        tiled = keeps_nothing(self.recompute, kept_values) and not torch.compiler.is_exporting()
+        return (parameters, product) if tiled else None
 
     def _residual(
         self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm, seed: Tensor | None

@@ -3,16 +3,16 @@
 from typing import NamedTuple
 
 import torch
-import torch_geometric
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_device, check_edge_attr, check_floating, check_reduction, check_shape
 
 from ._inputs import (
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     checked_edges,
     graph_of_node,
@@ -42,8 +42,8 @@ class PoolOutput(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """The full record of :class:`ParsePooling`: the fields of :class:`PoolOutput`, and what trees need
-    besides."""
+    """The full record of :class:`ParsePooling`: the fields of :class:`PoolOutput`, and more that trees
+    need."""
 
     x: Tensor
     edge_index: Tensor
@@ -52,17 +52,17 @@ class Pooled(NamedTuple):
     cluster: Tensor
     score: Tensor
     inner_edges: Tensor
-    """int64 ``[c]``: the number of edges that ``score`` sums over, 1 where there are none."""
+    """int64 ``[c]``: the number of edges that ``score`` sums over, 1 if there are none."""
     representative: Tensor
     """int64 ``[c]``: the smallest node of every cluster."""
     progress: ops.Progress | None = None
-    """What became of every graph, where their number was given."""
+    """What happened to each graph, if their number was given."""
 
 
 class ParsePooling(torch.nn.Module):
     r"""The graph-parsing pooling operator from the `"Graph Parsing Networks"
-    <https://arxiv.org/abs/2402.14393>`_ paper: scores the edges, parses the graph into clusters, and pools
-    every cluster into one node,
+    <https://arxiv.org/abs/2402.14393>`_ paper. It scores the edges, parses the graph into clusters, and pools
+    each cluster into one node,
 
     .. math::
         C_{ij} &= \sigma \left( \mathrm{MLP} \left( \mathbf{h}_i \odot \mathbf{h}_j \right) \right)
@@ -74,16 +74,17 @@ class ParsePooling(torch.nn.Module):
         \mathbf{X}' &= \mathrm{DeepSets}(\mathbf{X}, \mathbf{S}) \odot \mathbf{y} \mathbf{1}^{\top},
         \quad y_c = \sum_{(i, j) \text{ inside } c} C_{ij}.
 
-    The number of clusters follows from the graph; there is no ratio to set. A node without edges stays as it
-    is, apart from the multiset function.
+    The number of clusters follows from the graph; there is no ratio to set. A node without edges becomes a
+    cluster of its own.
 
-    It stands where ``TopKPooling`` stood: the same arguments, and the same order of results, with
-    :obj:`cluster` in place of :obj:`perm`. No tensor with a row of features per edge exists, unless
-    :obj:`recompute` is off, or a child of the scorer was replaced, subclassed or has hooks: it is called
-    then, as any module is. Second derivatives need :obj:`recompute=False`; those of forward mode raise.
+    The layer replaces ``TopKPooling``: it takes the same arguments and returns its results in the same order,
+    with :obj:`cluster` in place of :obj:`perm`. It stores no row of features per edge, with two exceptions:
+    if :obj:`recompute` is off, and if a child of the scorer was replaced, subclassed or has hooks, because it
+    is then called like any module. Second derivatives need :obj:`recompute=False`. Forward mode raises an
+    error.
 
     Args:
-        in_channels (int): Size of each node's features, which is also that of each cluster's.
+        in_channels (int): Size of the features of each node and of each cluster.
         multiset (str or torch.nn.Module, optional): How the features of a cluster's nodes become those of the
             cluster: :obj:`"deepsets"`, :obj:`"sum"`, :obj:`"mean"`, :obj:`"max"`, or a module called as
             :obj:`multiset(x, cluster, num_clusters)`. (default: :obj:`"deepsets"`)
@@ -92,23 +93,24 @@ class ParsePooling(torch.nn.Module):
         multiset_layers (int, optional): The number of layers of each MLP of DeepSets. (default: :obj:`1`)
         dropout (float, optional): Dropout probability in the hidden layers of these MLPs.
             (default: :obj:`0.0`)
-        drop_edge (float, optional): The probability with which, in training, an undirected edge is left out
-            of parsing: also of the mask and of the coarse graph. (default: :obj:`0.0`)
-        self_loops (bool, optional): If :obj:`True`, every node also competes with itself, by a self-loop: one
-            that scores highest with itself chooses no neighbour. (default: :obj:`False`)
+        drop_edge (float, optional): The probability with which an undirected edge is dropped in training. It
+            is then missing from parsing, the mask and the coarse graph. (default: :obj:`0.0`)
+        self_loops (bool, optional): If :obj:`True`, each node gets a self-loop that competes with its edges.
+            A node whose self-loop scores highest chooses no neighbour. (default: :obj:`False`)
         weighted (bool, optional): If :obj:`True`, edges without :obj:`edge_attr` count as having weight 1, so
             that the coarse graph carries the weights of equation 2. (default: :obj:`False`)
-        edge_reduce (str, optional): How the attributes of edges that become one are reduced: :obj:`"sum"`,
-            :obj:`"mean"` or :obj:`"max"`, which alone takes integers. (default: :obj:`"sum"`)
-        recompute (bool or str, optional): If :obj:`False`, what the MLPs compute is kept for backward instead
-            of being computed anew, in memory for several rows of features per node and edge. If
-            :obj:`"auto"`, only where these are few (4 MiB an MLP): the fastest in a model whose upper
-            levels are small. Results are the same. (default: :obj:`True`)
-        directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
-            training, so that dropout in the scorer makes them differ, as in the code of the paper. The
-            scorer has twice as many rows then. (default: :obj:`False`)
-        edge_dim (int, optional): Size of each edge's attributes, if they count in its score: the MLP then
-            reads :math:`[ \mathbf{h}_i \odot \mathbf{h}_j \, \Vert \, \mathbf{e}_{ij} ]`, as in
+        edge_reduce (str, optional): How the attributes of edges that merge into one are reduced:
+            :obj:`"sum"`, :obj:`"mean"` or :obj:`"max"`. Only :obj:`"max"` takes integers.
+            (default: :obj:`"sum"`)
+        recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers of the MLPs
+            again. If :obj:`False`, they are stored, which takes several rows of features per node and edge.
+            If :obj:`"auto"`, they are stored where they are small (4 MiB per MLP), which is fastest in models
+            whose upper levels are small. Results are the same. (default: :obj:`True`)
+        directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored separately
+            in training, so that dropout in the scorer makes them differ, as in the code of the paper. The
+            scorer then has twice as many rows. (default: :obj:`False`)
+        edge_dim (int, optional): Size of the attributes of an edge, if its score should depend on them. The
+            MLP then reads :math:`[ \mathbf{h}_i \odot \mathbf{h}_j \, \Vert \, \mathbf{e}_{ij} ]`, as in
             :class:`EdgeScorer`. (default: :obj:`None`)
 
     Example:
@@ -141,15 +143,15 @@ class ParsePooling(torch.nn.Module):
     ) -> None:
         super().__init__()
         # Here, where they have the names that the caller wrote.
-        check_num_layers("scorer_layers", scorer_layers)
+        check_at_least("scorer_layers", 1, scorer_layers)
         check_probability("drop_edge", drop_edge)
         check_reduction(edge_reduce, "edge_reduce")
-        if scorer_layers > 1 or multiset == "deepsets":
-            check_hidden_channels(
-                in_channels,
-                f"scorer_layers={scorer_layers} and multiset={multiset!r}",
-                "scorer_layers=1 with multiset='sum', 'mean' or 'max'",
-            )
+        check_channels(
+            in_channels,
+            scorer_layers > 1 or multiset == "deepsets",
+            f"scorer_layers={scorer_layers} and multiset={multiset!r}",
+            "scorer_layers=1 with multiset='sum', 'mean' or 'max'",
+        )
         self.in_channels = in_channels
         self.drop_edge = drop_edge
         self.edge_dim = edge_dim
@@ -161,7 +163,7 @@ class ParsePooling(torch.nn.Module):
         if isinstance(multiset, torch.nn.Module):
             self.multiset = multiset
         elif multiset == "deepsets":
-            check_num_layers("multiset_layers", multiset_layers)
+            check_at_least("multiset_layers", 1, multiset_layers)
             self.multiset = DeepSets(in_channels, multiset_layers, dropout, recompute)
         elif multiset in ("sum", "mean", "max"):
             self.multiset = Reduce(multiset)
@@ -172,8 +174,8 @@ class ParsePooling(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        self.select.reset_parameters()
-        torch_geometric.nn.inits.reset(self.multiset)
+        for child in self.children():
+            reset(child)
 
     def forward(
         self,
@@ -199,15 +201,15 @@ class ParsePooling(torch.nn.Module):
             batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. No edge may join two graphs.
                 (default: :obj:`None`)
             attn (torch.Tensor, optional): The features :math:`\mathbf{h}` that edges are scored on, if these
-                are not :obj:`x`: a model can score on one network's features and pool another's.
+                are not :obj:`x`. A model can score on the features of one network and pool those of another.
                 (default: :obj:`None`)
-            undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for :obj:`edge_index`,
-                where that is known already: it saves a sort of the edges, and one of the two waits for a GPU.
-                (default: :obj:`None`)
-            num_graphs (int, optional): The number of graphs in :obj:`batch`: then the record also has what
-                became of each of them. (default: :obj:`None`)
+            undirected (Undirected, optional): The result of :func:`gpn_ops.undirected` for
+                :obj:`edge_index`, if you have it. It saves a sort of the edges, and one of the two waits for
+                a GPU. (default: :obj:`None`)
+            num_graphs (int, optional): The number of graphs in :obj:`batch`. The record then also tells what
+                happened to each of them. (default: :obj:`None`)
             record (bool, optional): If :obj:`True`, returns a :class:`Pooled`, which also has the number of
-                inner edges and the representative node of every cluster. (default: :obj:`False`)
+                inner edges and the representative node of each cluster. (default: :obj:`False`)
             room (Room, optional): Of a padded batch (:func:`pad`), where its padding begins and the sizes of
                 the result, which is padded too: then shapes depend on shapes only. It needs a :obj:`record`,
                 :obj:`undirected`, and :obj:`num_graphs`, the padding's included. (default: :obj:`None`)
@@ -222,7 +224,7 @@ class ParsePooling(torch.nn.Module):
             check_floating("attn", attn)
             check_shape("attn", attn, ("num_nodes", x.size(0)), ("in_channels", self.in_channels))
             check_device("attn", attn, "x", x)
-        check_scored_dtype("x" if attn is x else "attn", attn, self.select.scorer)
+        check_scored_dtype("x" if attn is x else "attn", attn, getattr(self.select, "scorer", None))
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # Connecting knows whether it takes integers.
 
@@ -251,7 +253,9 @@ class ParsePooling(torch.nn.Module):
         num_clusters = coarse.representative.size(0)
         if room is not None:  # More clusters than there is room for: the numbers of these must still exist.
             parsed = parsed._replace(cluster=parsed.cluster.clamp(max=num_clusters - 1))
-        score, inner_edges = parsed.mask(num_clusters)
+        # What was sorted are the edges given; competing self-loops are more.
+        order = None if progress is None or parsed.took_part is not None else progress.order
+        score, inner_edges = parsed.mask(num_clusters, order)
         score = score.to(x.dtype)
         weight = coarse.edge_attr
         if edge_attr is None and weight is not None:  # The layer's own: of the type that a GNN takes with x.
@@ -279,14 +283,7 @@ class ParsePooling(torch.nn.Module):
         return ops.lift(x, cluster)
 
     def __repr__(self) -> str:
-        options = {
-            "multiset": self.multiset,
-            "scorer_layers": self.select.scorer.num_layers,
-            "drop_edge": self.drop_edge,
-            "self_loops": self.select.self_loops,
-            "weighted": self.connect.weighted,
-        }
-        if self.edge_dim is not None:
-            options["edge_dim"] = self.edge_dim
-        listed = ", ".join(f"{name}={value}" for name, value in options.items())
-        return f"{self.__class__.__name__}({self.in_channels}, {listed})"
+        return (
+            f"{self.__class__.__name__}({self.in_channels}, select={self.select}, connect={self.connect}, "
+            f"multiset={self.multiset}, drop_edge={self.drop_edge})"
+        )

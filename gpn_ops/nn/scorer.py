@@ -4,6 +4,7 @@ from itertools import chain
 
 import torch
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_device, check_values
@@ -12,10 +13,9 @@ from gpn_ops.ops.tiles import draw_seed, matmul_dtype, product_dtype, wide_dtype
 
 from ._inputs import (
     attributes_to_score,
-    check_edge_dim,
+    check_at_least,
+    check_channels,
     check_features,
-    check_hidden_channels,
-    check_num_layers,
     check_probability,
     check_recompute,
     checked_edges,
@@ -31,13 +31,14 @@ class EdgeScorer(torch.nn.Module):
         C_{ij} = \sigma \left( \mathrm{MLP} \left( \mathbf{h}_i \odot \mathbf{h}_j \right) \right),
 
     or, with :obj:`edge_dim`, by its attributes too: then the MLP reads
-    :math:`[ \mathbf{h}_i \odot \mathbf{h}_j \, \Vert \, \mathbf{e}_{ij} ]`. Scores take memory
-    :math:`O(nd + m)`, forward and backward: rows of :math:`\mathbf{h}_i \odot \mathbf{h}_j` exist for one
-    tile of edges at a time, and are computed anew in backward. They exist for all edges at once, in memory
-    :math:`O(md)`, while gradients are on and :obj:`recompute` is off, where several layers read edge
-    attributes, and where a child was replaced, subclassed or has hooks: it is called then, as any module is
-    (the last layer, in half precision, and in float16 the first one too, with features and parameters widened
-    to float32).
+    :math:`[ \mathbf{h}_i \odot \mathbf{h}_j \, \Vert \, \mathbf{e}_{ij} ]`.
+
+    Scoring takes memory :math:`O(nd + m)`, forward and backward, because rows of
+    :math:`\mathbf{h}_i \odot \mathbf{h}_j` exist for one tile of edges at a time, and backward computes them
+    again. They exist for all edges at once, in memory :math:`O(md)`, in three cases: if gradients are on and
+    :obj:`recompute` is off, if several layers read edge attributes, and if a child was replaced, subclassed
+    or has hooks. Such a child is called like any module. (In half precision the last layer is called with
+    features and parameters in float32; in float16 the first layer is too.)
 
     The MLP is a Linear layer, followed by any number of (LayerNorm, ReLU, dropout, Linear). An edge and its
     reverse are scored once and get the same bits; an edge without a reverse is scored on its own.
@@ -49,12 +50,13 @@ class EdgeScorer(torch.nn.Module):
         in_channels (int): Size of each node's features, and of the hidden layers.
         num_layers (int, optional): The number of Linear layers. (default: :obj:`2`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
-        recompute (bool or str, optional): If :obj:`False`, backward finds what forward computed, for several
-            rows of features per edge. If :obj:`"auto"`, only where that is little (4 MiB), and so is faster.
-            One layer needs neither. Results are the same. (default: :obj:`True`)
-        edge_dim (int, optional): Size of each edge's attributes, if they count in its score. Where the edges
-            of a pair (an edge, its reverse, duplicates) differ in their attributes, the mean is the pair's.
-            (default: :obj:`None`)
+        recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers again. If
+            :obj:`False`, they are stored: several rows of features per edge. If :obj:`"auto"`, they are
+            stored where they are small (4 MiB), which is faster. One layer has nothing to store. Results are
+            the same. (default: :obj:`True`)
+        edge_dim (int, optional): Size of the attributes of an edge, if its score should depend on them. If
+            the edges of a pair (an edge, its reverse, duplicates) have different attributes, their mean
+            counts. (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -75,12 +77,12 @@ class EdgeScorer(torch.nn.Module):
         edge_dim: int | None = None,
     ) -> None:
         super().__init__()
-        check_num_layers("num_layers", num_layers)
-        if num_layers > 1:
-            check_hidden_channels(in_channels, f"num_layers={num_layers}", "num_layers=1")
+        check_at_least("num_layers", 1, num_layers)
+        check_channels(in_channels, num_layers > 1, f"num_layers={num_layers}", "num_layers=1")
         check_probability("dropout", dropout)
         check_recompute(recompute)
-        check_edge_dim(edge_dim)
+        if edge_dim is not None:
+            check_at_least("edge_dim", 1, edge_dim)
         self.in_channels = in_channels
         self.num_layers = num_layers
         self.dropout = dropout
@@ -94,10 +96,8 @@ class EdgeScorer(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        for module in (*self.lins, *self.norms):
-            module.reset_parameters()
-        if self.lin_edge is not None:
-            self.lin_edge.reset_parameters()
+        for child in self.children():
+            reset(child)
 
     def forward(
         self,
@@ -112,19 +112,19 @@ class EdgeScorer(torch.nn.Module):
         Args:
             h (torch.Tensor): The node features, :math:`[n, d]`.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
-            undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for these edges, where
-                that is known already. (default: :obj:`None`)
-            directed (bool, optional): If :obj:`True`, every edge is scored on its own, so that dropout tells
-                it from its reverse. (default: :obj:`False`)
-            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]` (or :math:`[m]`,
-                where :math:`d_e = 1`), of any dtype. Needed if there is an :obj:`edge_dim`, and not read
-                otherwise. (default: :obj:`None`)
+            undirected (Undirected, optional): The result of :func:`gpn_ops.undirected` for these edges, if
+                you have it. (default: :obj:`None`)
+            directed (bool, optional): If :obj:`True`, each edge is scored separately, so that dropout makes
+                it differ from its reverse. (default: :obj:`False`)
+            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]` (or :math:`[m]`
+                if :math:`d_e = 1`), of any dtype. Required with an :obj:`edge_dim`, and ignored without one.
+                (default: :obj:`None`)
 
         Returns:
             torch.Tensor: A score per edge, :math:`[m]`.
         """
-        check_features("h", h, self.in_channels)
         edge_index = checked_edges(edge_index)
+        check_features("h", h, self.in_channels)
         check_device("h", h, "edge_index", edge_index)
         if undirected is None and directed and waits.is_host(h.device) and not torch.compiler.is_compiling():
             check_values(edge_index, None, h.size(0))  # else operators speak of their own argument
@@ -144,7 +144,7 @@ class EdgeScorer(torch.nn.Module):
         """MLP(h_i * h_j), or MLP([h_i * h_j, e_ij]), for every pair."""
         seed = draw_seed(h, self.dropout, self.training and len(self.norms) > 0)
         hidden = list(zip(list(self.lins)[:-1], self.norms, strict=True))
-        if are_plain(self.lins) and are_plain(self.norms):
+        if are_plain(chain(self.lins, self.norms), self.in_channels):
             weight, bias = parameters_of([self.lins[-1]])
             product = matmul_dtype(h, weight, "h")
             if not self.norms:
@@ -182,7 +182,7 @@ class EdgeScorer(torch.nn.Module):
         )
 
 
-def check_scored_dtype(name: str, h: Tensor, scorer: torch.nn.Module) -> None:
+def check_scored_dtype(name: str, h: Tensor, scorer: torch.nn.Module | None) -> None:
     """Checks the features that a scorer will be given, where they have the name that the caller wrote."""
-    if type(scorer) is EdgeScorer and are_plain(scorer.lins):
+    if type(scorer) is EdgeScorer and are_plain(scorer.lins, scorer.in_channels):
         matmul_dtype(h, parameters_of(scorer.lins)[0], name)

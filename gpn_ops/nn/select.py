@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.nn.inits import reset
 from torch_geometric.nn.pool.select import Select, SelectOutput
 
 from gpn_ops import ops
@@ -31,10 +32,12 @@ class Parsed(NamedTuple):
     """bool ``[m]``: which of :obj:`edge_index` took part. On a GPU, which would have to be waited for to
     leave out the others, they are all listed. ``None`` where no others are."""
 
-    def mask(self, num_clusters: int) -> ops.Mask:
-        """:func:`gpn_ops.mask` of the edges that took part."""
+    def mask(self, num_clusters: int, order: Tensor | None = None) -> ops.Mask:
+        """:func:`gpn_ops.mask` of the edges that took part. ``order``: what coarsening found for
+        :obj:`edge_index`, which spares a sort."""
         if self.took_part is None:
-            return ops.mask(self.edge_index, self.scores, self.cluster, num_clusters)
+            edges, scores = self.edge_index, self.scores
+            return ops.Mask(*torch.ops.gpn.mask(edges, scores, self.cluster, num_clusters, order))
         # The others start from a node more, in a cluster more: no cluster holds both their ends.
         row = torch.where(self.took_part, self.edge_index[0], self.cluster.size(0))
         edge_index = torch.stack([row, self.edge_index[1]])
@@ -51,13 +54,14 @@ class SelectParse(Select):
         in_channels (int): Size of each node's features.
         num_layers (int, optional): The number of layers of the scorer. (default: :obj:`2`)
         dropout (float, optional): Dropout probability in the scorer. (default: :obj:`0.0`)
-        self_loops (bool, optional): If :obj:`True`, a self-loop is added to every node that has none, and
-            competes: a node that scores highest with itself chooses no neighbour. (default: :obj:`False`)
+        self_loops (bool, optional): If :obj:`True`, each node without a self-loop gets one, which competes
+            with its edges. A node whose self-loop scores highest chooses no neighbour.
+            (default: :obj:`False`)
         recompute (bool or str, optional): As in :class:`EdgeScorer`. (default: :obj:`True`)
-        directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored apart in
-            training, so that dropout in the scorer makes them differ, as in the code of the paper. The
-            scorer has twice as many rows then. (default: :obj:`False`)
-        edge_dim (int, optional): Size of each edge's attributes, if they count in its score, as in
+        directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored separately
+            in training, so that dropout in the scorer makes them differ, as in the code of the paper. The
+            scorer then has twice as many rows. (default: :obj:`False`)
+        edge_dim (int, optional): Size of the attributes of an edge, if its score should depend on them, as in
             :class:`EdgeScorer`. A self-loop that was added has attributes 0. (default: :obj:`None`)
 
     Example:
@@ -87,7 +91,7 @@ class SelectParse(Select):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        self.scorer.reset_parameters()
+        reset(self.scorer)
 
     def forward(
         self,
@@ -107,14 +111,15 @@ class SelectParse(Select):
             x (torch.Tensor): The node features, :math:`[n, d]`.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
             batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. (default: :obj:`None`)
-            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]`, which count
-                in the scores if there is an :obj:`edge_dim`. (default: :obj:`None`)
+            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]`, on which scores
+                depend if there is an :obj:`edge_dim`. (default: :obj:`None`)
             drop_edge (float, optional): The probability with which an undirected edge (an edge together with
-                its reverse) is left out, before anything is scored. (default: :obj:`0.0`)
-            undirected (Undirected, optional): What :func:`gpn_ops.undirected` gives for these edges, where
-                that is known already; on the CPU of no use with competing self-loops. (default: :obj:`None`)
-            record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with; it needs
-                no number of clusters, for which a GPU would have to be waited for. (default: :obj:`False`)
+                its reverse) is dropped before edges are scored. (default: :obj:`0.0`)
+            undirected (Undirected, optional): The result of :func:`gpn_ops.undirected` for these edges, if
+                you have it. On the CPU it is ignored if self-loops compete. (default: :obj:`None`)
+            record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with. This does
+                not include the number of clusters, for which the host would have to wait for a GPU.
+                (default: :obj:`False`)
             room (Room, optional): Where the padding of a batch begins (:func:`pad`), which becomes one
                 cluster, the last: then shapes depend on shapes only. It needs :obj:`undirected`.
                 (default: :obj:`None`)
@@ -124,8 +129,8 @@ class SelectParse(Select):
             each node's cluster (equation 4), through which the scorer gets its gradient. With :obj:`record`,
             the clusters, and the edges that took part, with their scores.
         """
-        check_features("x", x, self.in_channels)
         edge_index = checked_edges(edge_index)
+        check_features("x", x, self.in_channels)
         check_device("x", x, "edge_index", edge_index)
         check_scored_dtype("x", x, self.scorer)
         if batch is not None:
@@ -176,8 +181,8 @@ class SelectParse(Select):
 
     def __repr__(self) -> str:
         return (
-            f"{self.__class__.__name__}({self.in_channels}, num_layers={self.scorer.num_layers}, "
-            f"dropout={self.scorer.dropout}, self_loops={self.self_loops})"
+            f"{self.__class__.__name__}({self.in_channels}, scorer={self.scorer}, "
+            f"self_loops={self.self_loops})"
         )
 
 

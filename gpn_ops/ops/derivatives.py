@@ -8,11 +8,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+from torch.autograd.forward_ad import _set_fwd_grad_enabled
+from torch.autograd.function import _SingleLevelFunction
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from .vmap import register_vmap
 
 
-class _WithoutForwardMode(torch.library.Library):
-    """A library whose kernels for autograd refuse tensors that carry a tangent."""
+class _Library(torch.library.Library):
+    """A library whose kernels for autograd refuse tensors that carry a tangent, and work inside of the
+    transforms of ``torch.func``, which those of ``torch.library`` do not."""
+
+    def __init__(self) -> None:
+        super().__init__("gpn", "FRAGMENT")
+        self.in_transforms: dict[str, Callable[..., Any]] = {}
 
     def impl(self, op_name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         def kernel(*inputs: Any, **keywords: Any) -> Any:
@@ -22,6 +34,8 @@ class _WithoutForwardMode(torch.library.Library):
                     f"gpn::{op_name}: forward-mode derivatives (torch.func.jvp, dual tensors) are not "
                     "implemented; use reverse mode"
                 )
+            if op_name in self.in_transforms and _takes_gradients():
+                return self.in_transforms[op_name](*inputs, **keywords)
             return fn(*inputs, **keywords)
 
         super().impl(op_name, kernel, *args, **kwargs)
@@ -35,16 +49,60 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
             yield from _tensors(arg)
 
 
+def _takes_gradients() -> bool:
+    """Whether the innermost transform of ``torch.func`` that is in effect is a gradient; not ``vmap``."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    innermost = torch._C._functorch.peek_interpreter_stack()
+    return innermost is not None and innermost.key() == TransformType.Grad
+
+
 def _has_tangent(tensor: Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None
 
 
-_LIBRARY = _WithoutForwardMode("gpn", "FRAGMENT")
+_LIBRARY = _Library()
+register_vmap(_LIBRARY)
 
 
 def register(name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]) -> None:
     """Gives an operator its gradient, as :func:`torch.library.register_autograd`; forward mode raises."""
+    _LIBRARY.in_transforms[name] = _in_transforms(name, backward, setup_context)
     torch.library.register_autograd(f"gpn::{name}", backward, setup_context=setup_context, lib=_LIBRARY)
+
+
+def _in_transforms(
+    name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The kernel for autograd where a transform of ``torch.func`` calls it, which has taken a level of
+    tensors off: as :func:`torch.library.register_autograd` makes it, at this level alone."""
+    operator = getattr(torch.ops.gpn, name).default
+    returns_list = isinstance(operator._schema.returns[0].type, torch.ListType)
+
+    def forward(ctx: Any, keyset: Any, spec: Any, *flat: Any) -> Any:
+        args = tree_unflatten(list(flat), spec)
+        # The levels below may have gradients and tangents of their own, which torch turns off in here.
+        with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
+            output = operator.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+        rest = operator._schema.arguments[len(args) :]  # The dispatcher leaves defaults out.
+        setup_context(ctx, (*args, *(argument.default_value for argument in rest)), output)
+        ctx.num_args = len(args)
+        # Of a list, torch would take no gradient.
+        return tuple(output) if isinstance(output, list) else output
+
+    def flat_backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, *tree_leaves(backward(ctx, *grads)[: ctx.num_args])
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(flat_backward)}
+    function: Any = type(f"Gradient of gpn::{name}", (_SingleLevelFunction,), methods)
+
+    def kernel(keyset: Any, *args: Any) -> Any:
+        flat, spec = tree_flatten(args)
+        with enable_single_level_autograd_function():
+            output = function.apply(keyset, spec, *flat)
+        return list(output) if returns_list else output
+
+    return kernel
 
 
 def register_last(name: str, instead: str) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..checks import (
+    check_apart,
     check_contiguous,
     check_device,
     check_dtype,
@@ -96,6 +97,8 @@ def plain_pair_product(h: Tensor, pairs: Tensor) -> Tensor:
 def plain_pair_product_backward_(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> None:
     """As :func:`pair_product_backward_`."""
     check_product_backward(grad_h, grad_product, h, pairs)
+    check_apart("grad_h", grad_h, "h", h)
+    check_apart("grad_h", grad_h, "grad_product", grad_product)
     check_pair_values(pairs, h.size(0))
     g, wide = grad_product.to(grad_h.dtype), h.to(grad_h.dtype)
     at_i, at_j = g * wide.index_select(0, pairs[1]), g * wide.index_select(0, pairs[0])

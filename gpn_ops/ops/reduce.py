@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..checks import (
     check,
+    check_apart,
     check_cluster,
     check_cluster_values,
     check_contiguous,
@@ -177,6 +178,7 @@ def plain_reduce_max_backward(grad: Tensor, x: Tensor, maximum: Tensor, cluster:
 def plain_accumulate_(out: Tensor, x: Tensor, cluster: Tensor) -> None:
     """As :func:`accumulate_`."""
     check_accumulate(out, x, cluster)
+    check_apart("out", out, "x", x)
     check_cluster_values(cluster, -1, "num_clusters", out.size(0))
     kept = cluster >= 0
     out.index_add_(0, cluster[kept], x[kept].to(out.dtype))

@@ -193,6 +193,9 @@ def test_a_file_that_is_no_yaml(tmp_path):
         with pytest.raises(ValueError, match=r"mine\.yaml: expected YAML, got ") as caught:
             configs.load(str(path))
         assert "\n" not in str(caught.value)
+    path.write_text("dataset: MUTAG\nhidden: 8\nhidden: 16\n")
+    with pytest.raises(ValueError, match=r"mine\.yaml: expected YAML, got hidden twice in "):
+        configs.load(str(path))
     with pytest.raises(ValueError, match="expected key=value, got"):
         configs.load("PROTEINS", ["hidden=" + "[" * 2000])
     path.write_text("dataset: [x]\n")

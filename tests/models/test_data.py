@@ -304,6 +304,8 @@ def test_a_data_set_of_pyg_by_import_path(tmp_path):
         ("synthetic:", "expected package.module:Class, with literal arguments if any"),
         ("synthetic:Rings(", "expected package.module:Class, with literal arguments if any"),
         ("synthetic:Rings(len('x'))", "expected package.module:Class, with literal arguments if any"),
+        ("synthetic:Rings(**{})", "expected package.module:Class, with literal arguments if any"),
+        ("synthetic:Rings(0)", "expected at least one graph, got none"),
         ("synthetic:Rings()[0]", "expected package.module:Class, with literal arguments if any"),
         ("synthetic:__import__('os').getcwd()", "expected package.module:Class"),
         ("synthetic:Missing(3)", "cannot be imported .*no attribute 'Missing'"),

@@ -7,10 +7,12 @@ pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
 
 import graphs
 from literal import Literal
+from reads import Reads
 from torch_geometric.data import Batch, Data
 
 import gpn_ops
-from gpn_ops.nn import ParsePooling
+from gpn_ops.nn import Buckets, Capacity, ParsePooling, halving, pad
+from gpn_ops.ops import waits
 from models.gpn import GraphClassifier, MoleculeClassifier, NodeClassifier, hierarchy
 from models.molecules import Categories
 
@@ -307,3 +309,134 @@ def test_settings_reach_the_pooling_layer():
     assert pool.multiset.recompute
     assert pool.select.scorer.recompute
     assert pool.select.directed_scores
+
+
+# ------------------------------------------------------------------------------------------------ static form
+
+STATIC = (GraphClassifier, NodeClassifier)
+ROOMY = (Capacity(90, 180, 110), *[Capacity(80, 150, 110)] * 6)
+
+
+def padded_batch():
+    """The padded batch, the number of graphs, and the batch itself."""
+    batch = Batch.from_data_list(data())
+    return pad(batch.x, batch.edge_index, None, batch.batch, ROOMY[0], len(PARTS)), len(PARTS), batch
+
+
+@pytest.mark.parametrize("name", ["PROTEINS", "Cora", "one level", "no level", "max", "weighted"])
+@pytest.mark.parametrize("kind", STATIC, ids=METHOD.get)
+def test_static_form(kind, name):
+    model = make(kind, **SETTINGS[name])
+    padded, num_graphs, batch = padded_batch()
+    results = []
+    for given, capacity in ((padded, ROOMY), ((batch.x, batch.edge_index, None, batch.batch), None)):
+        out, height, *_ = model(*given, num_graphs, capacity)
+        rows = out[: len(batch.x) if kind is NodeClassifier else num_graphs]
+        grads = torch.autograd.grad(rows.square().sum(), list(model.parameters()), materialize_grads=True)
+        results.append([rows, height, *grads])
+    torch.testing.assert_close(*results)
+
+
+def rings(*sizes):
+    parts, first = [], 0
+    for size in sizes:
+        parts.append(graphs.ring(size) + first)
+        first += size
+    batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return torch.randn(first, CHANNELS), torch.cat(parts, dim=1), None, batch
+
+
+def in_bucket(capacity, *sizes):
+    return (*pad(*rings(*sizes), capacity, 4), 4, halving(capacity, 4, 2))
+
+
+SMALL = {"gnn_layers": 1, "hidden": 8, "max_height": 2, "dropout": 0.2}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [GraphClassifier, pytest.param(NodeClassifier, marks=pytest.mark.slow)],  # Compiling takes its time.
+    ids=METHOD.get,
+)
+def test_whole_model_in_one_graph_on_inductor(kind):
+    """Forward and backward; other batches of the same sizes need no other graph."""
+    torch._dynamo.reset()
+    model = make(kind, **SMALL).float()
+    compiled = torch.compile(model, fullgraph=True, dynamic=False)
+    capacity = Buckets(48, 96)(40, 80)
+    for k, sizes in enumerate([(10, 12, 9, 7), (20, 18), (5, 6, 28)]):
+        given = in_bucket(capacity, *sizes)
+        results = []
+        with torch.compiler.set_stance("fail_on_recompile" if k > 0 else "default"):
+            for function in (compiled, model):
+                out = function(*given)
+                assert not out.tree.overflow
+                grads = torch.autograd.grad(out.out.square().sum(), list(model.parameters()))
+                results.append([out.out, out.height, *grads])
+        torch.testing.assert_close(*results, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", STATIC, ids=METHOD.get)
+def test_one_graph_for_every_size_of_batches(kind):
+    compiled_graphs = []
+
+    def counting(graph, example):
+        compiled_graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = make(kind, **SMALL).float().train()
+    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend=counting)
+    buckets = Buckets(48, 96)
+    for sizes in [(10, 12, 9), (20, 18), (5, 6), (7, 4), (30, 1 + 2, 6), (9,)]:
+        compiled(*in_bucket(buckets(sum(sizes), 2 * sum(sizes)), *sizes))
+    assert len(compiled_graphs) == 3
+
+
+class Served(torch.nn.Module):
+    """What is served of a model, for batches of given sizes."""
+
+    def __init__(self, model, num_graphs, capacity):
+        super().__init__()
+        self.model, self.num_graphs, self.capacity = model, num_graphs, capacity
+
+    def forward(self, x, edge_index, batch):
+        out, height, _, tree = self.model(x, edge_index, None, batch, self.num_graphs, self.capacity)
+        return out, height, tree.overflow
+
+
+@pytest.mark.parametrize("kind", STATIC, ids=METHOD.get)
+def test_exported_saved_loaded_and_run(kind, tmp_path):
+    """Without an operator that is Python, which no other language could run."""
+    padded, num_graphs, _ = padded_batch()
+    inputs, model = (padded.x, padded.edge_index, padded.batch), Served(make(kind), num_graphs, ROOMY)
+    with torch.no_grad():
+        torch.export.save(torch.export.export(model, inputs), tmp_path / "model.pt2")
+        loaded = torch.export.load(tmp_path / "model.pt2")
+        torch.testing.assert_close(loaded.module()(*inputs), model(*inputs))
+    called = {str(node.target) for node in loaded.graph.nodes}
+    assert "gpn.parse.default" in called
+    assert not any("residual" in name for name in called)
+
+
+@pytest.mark.parametrize("settings", [{}, {"dropout": 0.5, "drop_edge": 0.2, "self_loops": True}], ids=str)
+@pytest.mark.parametrize("kind", STATIC, ids=METHOD.get)
+def test_a_step_of_training_reads_nothing_of_the_device(kind, settings, monkeypatch):
+    """The optimiser's step and clipping included: a CUDA graph can hold it."""
+    monkeypatch.setattr(waits, "is_host", lambda device: False)
+    model = make(kind, **settings).train()
+    optimizer = torch.optim.Adam(model.parameters(), fused=True, capturable=True)
+    padded, num_graphs, batch = padded_batch()
+
+    def step(given, capacity):
+        out = model(*given, num_graphs, capacity).out
+        torch.nn.functional.cross_entropy(out, torch.arange(out.size(0)) % CLASSES).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    with Reads() as reads:
+        step(padded, ROOMY)
+    assert not reads.found
+    with Reads() as reads:
+        step((batch.x, batch.edge_index, None, batch.batch), None)
+    assert "gpn::undirected" in reads.found

@@ -65,6 +65,16 @@ def test_fused_rings_and_bonds_between_rings():
     assert counts == [11, 3, 1, 0, 0, 0, 0]
 
 
+def test_a_cage_has_as_many_rings_as_bonds_beyond_a_tree():
+    """RDKit's RingInfo has all six faces of a cube, and hundreds of rings of a larger cage."""
+    cubane = Chem.MolFromSmiles("C12C3C4C1C5C2C3C45")
+    assert len(cubane.GetRingInfo().AtomRings()) == 6
+    found = substructures.substructures(cubane, {})
+    assert [len(ring) for ring in found.rings] == [4] * (12 - 7)
+    assert found.systems == [frozenset(range(8))]
+    assert list(found.bonds.values()) == [BONDS[1]] * 12
+
+
 def test_rings_that_a_third_one_joins():
     first, second, third = sets({0, 1, 2}, {4, 5, 6}, {2, 3, 4})
     assert substructures.joined([first, second, third]) == [frozenset(range(7))]
@@ -123,6 +133,22 @@ def test_counts_by_hand():
     assert counts.found["fused rings"] == 0
 
 
+def test_as_many_clusters_at_random():
+    bonds = [(atom, atom + 1) for atom in range(11)]
+    start = sets(*({atom, atom + 1} for atom in range(0, 12, 2)))
+    wanted = [sets(*[{0}] * 4), sets({0}), sets({0})]  # Their number counts.
+    first, second, third = substructures.as_many(start, wanted, bonds)
+    assert (len(first), second, third) == (4, sets(range(12)), sets(range(12)))
+    assert sorted(atom for each in first for atom in each) == list(range(12))
+    # Of the clusters to start from, neighbours are joined: each still is a run of atoms.
+    assert all(each == frozenset(range(min(each), max(each) + 1)) for each in first)
+    assert all(any(each <= larger for larger in first) for each in start)
+    assert substructures.as_many(start, wanted, bonds)[0] == first
+    assert set(substructures.as_many(start, [sets(*[{0}] * 9)], bonds)[0]) == set(start)
+    # In two parts that no bond joins, there is nothing left to join.
+    assert len(substructures.as_many(start, [sets({0})], bonds[:4])[0]) == 4
+
+
 def test_a_table_leaves_out_what_is_rare():
     counts = Counts()
     for _ in range(3):
@@ -171,7 +197,7 @@ def test_atoms_are_rdkits(trained):
 def test_clusters_are_those_of_the_trees(trained):
     _, config, graphs, weights = trained
     models = substructures.ways(config, graphs, weights)
-    assert list(models) == ["trained", "untrained", "random scores"]
+    assert list(models) == ["trained", "untrained", "at random"]
     index = list(range(graphs.num_graphs))
     found = {name: list(substructures.parsed(model, graphs, index)) for name, model in models.items()}
     for levels_of in found.values():
@@ -183,7 +209,7 @@ def test_clusters_are_those_of_the_trees(trained):
     # The tree of one molecule by its own, and that in the batch.
     alone = list(substructures.parsed(models["trained"], graphs, [13]))
     assert alone == [found["trained"][13]]
-    assert found["trained"] != found["random scores"]
+    assert found["trained"] != found["at random"]
 
 
 def test_command(trained, tmp_path, capsys):
@@ -196,7 +222,7 @@ def test_command(trained, tmp_path, capsys):
     printed = capsys.readouterr().out
     # In the training set, of 18 without a ring, are methane three times and salt twice.
     assert "13 of 18 molecules (train set of Tox21) have bonds." in printed
-    assert "| bond | number | trained | untrained | random scores |" in printed
+    assert "| bond | number | trained | untrained | at random |" in printed
     assert picture.read_text().startswith("<?xml")
     assert substructures.main([*command, "--draw", "2,3,99"]) == 1
     assert "--draw: expected molecules with bonds below 18" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Runs: what a step computes, which epoch is reported, and that a run which was stopped goes on as if it had
 not been."""
 
+import contextlib
 import copy
 import errno
 import fcntl
@@ -1096,6 +1097,42 @@ def test_interrupted_jobs_end(tmp_path, handler):
     assert process.returncode == 130
     assert "stopped; the same command goes on from here" in out
     assert len(list(epochs.iterdir())) == 2
+    assert "leaked" not in out
+
+
+def test_jobs_interrupted_while_they_are_handed_out(tmp_path, monkeypatch, capsys):
+    """Those that were handed out before do not go on to their ends."""
+
+    class Interrupted(train.ProcessPoolExecutor):
+        submitted = 0
+
+        def submit(self, *arguments):
+            self.submitted += 1
+            if self.submitted == 3:
+                raise KeyboardInterrupt
+            return super().submit(*arguments)
+
+    monkeypatch.setattr(train, "ProcessPoolExecutor", Interrupted)
+    command = arguments(RINGS, tmp_path, "--jobs", 2, "--folds", "0-3")
+    assert main(command) == 130
+    assert "stopped; the same command goes on from here" in capsys.readouterr().err
+    assert not (synthetic.folder_of(command) / "runs.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_jobs_of_a_killed_command_end(tmp_path):
+    settings = (*SETTINGS, "max_epochs=100000", "patience=100000")
+    command = arguments(RINGS, tmp_path, "--jobs", 2, "--folds", "0-1", settings=settings)
+    process = synthetic.start(*command, start_new_session=True)
+    epochs = synthetic.folder_of(command) / "epochs"
+    try:
+        for fold in range(2):
+            wait_for_epochs(epochs / f"seed0-fold{fold}.jsonl", 2, process)
+        process.kill()
+        process.communicate(timeout=60)  # To its end only when nobody is left to write.
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -1169,6 +1206,8 @@ def test_errors_of_the_command(tmp_path, capsys, given, code, message):
     ("given", "message"),
     [
         (["--folds", "a"], "expected numbers and ranges such as 0-3,7, got 'a'"),
+        (["--folds", "0-9999999"], "expected numbers and ranges such as 0-3,7, got '0-9999999'"),
+        (["--folds", f"0-{10**30}"], "expected numbers and ranges such as 0-3,7, got '0-1000000"),
         (["--folds", "3-1"], "expected at least one number, got '3-1'"),
         (["--seeds", "-1"], "expected"),
         (["--model", "magic"], "invalid choice: 'magic'"),

@@ -1,0 +1,275 @@
+"""Models in static form from outside: batches of a few sizes, and the dynamic form for what does not fit."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._inputs import graph_of_node
+from .pad import Buckets, Capacity, PaddedBatch, measured, pad
+from .tree import ParseTree
+
+Shapes = tuple[Capacity, ...]
+IGNORED = -100
+"""The label of padding, which :func:`torch.nn.functional.cross_entropy` passes over."""
+
+
+class _Sizes:
+    """Which sizes a batch is padded to, and those of its levels."""
+
+    def __init__(
+        self, buckets: Buckets, batch_size: int, schedule: Callable[[Capacity], Sequence[Capacity]] | None
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        self.buckets, self.batch_size, self.schedule = buckets, batch_size, schedule
+        self.shapes: dict[Capacity, Shapes] = {}
+
+    def of(self, x: Tensor, edge_index: Tensor, batch_size: int | None) -> tuple[Capacity, Shapes | None]:
+        """The sizes for a batch; of its levels None, where they are to be measured first."""
+        if batch_size is not None and batch_size > self.batch_size:
+            raise ValueError(f"batch_size: expected at most {self.batch_size}, got {batch_size}")
+        capacity = self.buckets(x.size(0), edge_index.size(1))
+        if capacity not in self.shapes and self.schedule is not None:
+            self.shapes[capacity] = tuple(self.schedule(capacity))
+        return capacity, self.shapes.get(capacity)
+
+    def grow(self, capacity: Capacity, tree: ParseTree, num_nodes: int) -> None:
+        """Measures a batch that did not fit, so that the next one like it does. Sizes only ever grow."""
+        if self.schedule is not None:
+            return
+        found, before = measured(capacity, tree, num_nodes), self.shapes.get(capacity)
+        if before is not None:
+            found = tuple(
+                Capacity(max(a.nodes, b.nodes), max(a.edges, b.edges), capacity.pairs)
+                for a, b in zip(_to(found, len(before)), _to(before, len(found)), strict=True)
+            )
+            if found == before:  # At the top, a level at which nothing shrinks is none of the tree.
+                found = _to(found, len(found) + 1)
+        self.shapes[capacity] = found
+
+
+def _to(shapes: Shapes, length: int) -> Shapes:
+    """With its last element again, up to a length."""
+    return shapes + shapes[-1:] * (length - len(shapes))
+
+
+class StaticForm(torch.nn.Module):
+    r"""Calls a model in static form: every batch is padded to one of a few sizes, and what does not fit is
+    given to the dynamic form.
+
+    The host reads once a call, on the device, whether everything did fit.
+
+    Args:
+        model (torch.nn.Module): Called as
+            :obj:`model(x, edge_index, edge_attr, batch, batch_size, capacity=...)`, and without a
+            :obj:`capacity` in dynamic form, it returns a named tuple: first a row per graph or per node, and
+            the trees as :obj:`tree`. :class:`ParseHierarchy` is one.
+        buckets (Buckets): Chooses the sizes of padded batches.
+        batch_size (int): The largest number of graphs in a batch. Smaller batches get graphs without nodes.
+        schedule (Callable, optional): Gives the capacities of all levels for those of a batch, such as
+            :func:`halving` with two arguments given. If :obj:`None`, they are measured: the first batch of
+            every size, and every batch that does not fit, goes through the dynamic form, and the sizes of
+            levels grow to what it needed. (default: :obj:`None`)
+        compiled (Callable, optional): What is called in static form in place of the model, such as
+            :obj:`torch.compile(model, fullgraph=True, dynamic=False)`. (default: :obj:`None`)
+        per_node (bool, optional): Whether the model returns a row per node. (default: :obj:`False`)
+
+    Example:
+        >>> import torch
+        >>> from gpn_ops.nn import Buckets, ParseHierarchy, ParsePooling, StaticForm
+        >>> static = StaticForm(ParseHierarchy(ParsePooling(8)), Buckets(16, 32), batch_size=4)
+        >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> batch = torch.tensor([0, 0, 1, 1])
+        >>> for _ in range(3):
+        ...     out = static(torch.randn(4, 8), edge_index, None, batch, batch_size=2)
+        >>> out.x.shape, static.misfits
+        (torch.Size([2, 8]), 1)
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        buckets: Buckets,
+        batch_size: int,
+        schedule: Callable[[Capacity], Sequence[Capacity]] | None = None,
+        compiled: Callable[..., Any] | None = None,
+        per_node: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.per_node = per_node
+        self.misfits = 0
+        """How many calls the dynamic form has answered."""
+        self._sizes = _Sizes(buckets, batch_size, schedule)
+        # A compiled module has the parameters of the model, which are not to be listed twice.
+        self._static = [model if compiled is None else compiled]
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Any:
+        r"""Forward pass: arguments as of :class:`ParseHierarchy`.
+
+        Returns:
+            What the model returns; the first element without the rows of padding, the others as they are.
+        """
+        if batch_size is None:
+            batch = graph_of_node(batch, x)
+            batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
+        capacity, shapes = self._sizes.of(x, edge_index, batch_size)
+        if shapes is not None:
+            padded = pad(x, edge_index, edge_attr, batch, capacity, self._sizes.batch_size)
+            result = self._static[0](*padded, self._sizes.batch_size, capacity=shapes)
+            if not bool(result.tree.overflow):
+                rows = x.size(0) if self.per_node else batch_size
+                return result._replace(**{result._fields[0]: result[0][:rows]})
+        self.misfits += 1
+        result = self.model(x, edge_index, edge_attr, batch, batch_size)
+        self._sizes.grow(capacity, result.tree, x.size(0))
+        return result
+
+
+class CapturedCall:
+    r"""A function of tensors as a CUDA graph: one launch a call, whatever the function launches.
+
+    Calls take tensors of the same shapes, and give what the captured call returned, with new values in the
+    same memory: the next call overwrites them.
+
+    Args:
+        function (Callable): Called with tensors; it must not wait for the device.
+        inputs (Sequence[torch.Tensor]): Such tensors, on a GPU.
+        warm_up (Callable, optional): Called with them before, three times, so that libraries make their
+            choices outside of the capture. (default: :obj:`function`)
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[Tensor],
+        warm_up: Callable[..., object] | None = None,
+    ) -> None:
+        self.inputs = [tensor.detach().clone() for tensor in inputs]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                (warm_up or function)(*self.inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.outputs = function(*self.inputs)
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        for own, given in zip(self.inputs, inputs, strict=True):
+            own.copy_(given)
+        self.graph.replay()
+        return self.outputs
+
+
+class CapturedTraining:
+    r"""Steps of training as CUDA graphs, one for every size of padded batches: forward, backward and the
+    optimiser's step are one launch. A batch that does not fit is trained on in dynamic form.
+
+    The host reads once a step, on the device, whether everything did fit. In a step that did not, the
+    optimiser in the graph changes nothing.
+
+    What a graph holds is fixed: Python code of the model does not run again, and a learning rate that is to
+    change must be a tensor, and be changed in place. Running means, as of ``BatchNorm``, see the padding, and
+    NaN where a batch does not fit. :func:`torch.utils.checkpoint.checkpoint` around dropout cannot be
+    captured.
+
+    Args:
+        model (torch.nn.Module): As in :class:`StaticForm`.
+        optimizer (torch.optim.Optimizer): One with :obj:`fused=True` and :obj:`capturable=True`.
+        loss (Callable): Called as :obj:`loss(rows, y)`, with what the model returns first and with labels of
+            as many rows. Those of padding are -100, which :func:`torch.nn.functional.cross_entropy` passes
+            over, or NaN.
+        buckets, batch_size, schedule: As in :class:`StaticForm`.
+        per_node (bool, optional): Whether :obj:`y` has a row per node. (default: :obj:`False`)
+        max_norm (float, optional): To which norm gradients are clipped. (default: :obj:`None`)
+        capture (Callable, optional): What makes a graph of a step. (default: :class:`CapturedCall`)
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        buckets: Buckets,
+        batch_size: int,
+        schedule: Callable[[Capacity], Sequence[Capacity]] | None = None,
+        per_node: bool = False,
+        max_norm: float | None = None,
+        capture: Callable[..., Callable[..., Any]] = CapturedCall,
+    ) -> None:
+        options = {name: optimizer.defaults.get(name, False) for name in ("fused", "capturable")}
+        if not all(options.values()):
+            raise ValueError(f"optimizer: expected one with fused=True and capturable=True, got {options}")
+        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.per_node, self.max_norm, self.capture = per_node, max_norm, capture
+        self.misfits = 0
+        """How many steps were made in dynamic form."""
+        self._sizes = _Sizes(buckets, batch_size, schedule)
+        self._graphs: dict[tuple[Shapes, bool], Callable[..., Any]] = {}
+
+    def __call__(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None,
+        batch: Tensor,
+        y: Tensor,
+        batch_size: int,
+    ) -> Tensor:
+        """Makes a step; returns the loss, without a gradient."""
+        capacity, shapes = self._sizes.of(x, edge_index, batch_size)
+        if shapes is not None:
+            padded = pad(x, edge_index, edge_attr, batch, capacity, self._sizes.batch_size)
+            inputs = [*(tensor for tensor in padded if tensor is not None), self._padded(y, capacity)]
+            key = (shapes, self.model.training)
+            if key not in self._graphs:
+                self._graphs[key] = self._captured(inputs, shapes, edge_attr is not None)
+            loss, overflow = self._graphs[key](*inputs)
+            if not bool(overflow):
+                return loss.clone()
+        self.misfits += 1
+        result = self.model(x, edge_index, edge_attr, batch, batch_size)
+        self._sizes.grow(capacity, result.tree, x.size(0))
+        return self._step(result, y)
+
+    def _padded(self, y: Tensor, capacity: Capacity) -> Tensor:
+        more = (capacity.nodes if self.per_node else self._sizes.batch_size) - y.size(0)
+        return torch.cat(
+            [y, y.new_full((more, *y.shape[1:]), torch.nan if y.is_floating_point() else IGNORED)]
+        )
+
+    def _captured(self, inputs: Sequence[Tensor], shapes: Shapes, has_attr: bool) -> Callable[..., Any]:
+        def run(skips: bool, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+            x, edge_index, *rest = tensors
+            padded = PaddedBatch(x, edge_index, rest[0] if has_attr else None, rest[-2])
+            result = self.model(*padded, self._sizes.batch_size, capacity=shapes)
+            overflow = result.tree.overflow
+            # By this, optimisers leave out a step.
+            self.optimizer.found_inf = (overflow | skips).to(torch.float32)  # type: ignore[attr-defined]
+            loss = self._step(result, rest[-1])
+            self.optimizer.found_inf = None  # type: ignore[attr-defined]
+            return loss, overflow
+
+        return self.capture(
+            lambda *tensors: run(False, *tensors), inputs, warm_up=lambda *tensors: run(True, *tensors)
+        )
+
+    def _step(self, result: Any, y: Tensor) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(result[0], y)
+        loss.backward()
+        if self.max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)
+        self.optimizer.step()
+        return loss.detach()
