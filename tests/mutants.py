@@ -707,6 +707,13 @@ MUTANTS = [
         "test_gradients_count_in_a_step",
     ),
     Mutant(
+        "summary-drops-times-without-a-peak",
+        "benchmarks/pages/training.py",
+        "if name in seconds else []",
+        "if not isinstance(peak, str) else []",
+        "test_report_summary_and_plot",
+    ),
+    Mutant(
         "model-that-ran-out-is-missing-from-the-plot",
         "benchmarks/pages/training.py",
         "for read in (common.curves, common.exhausted))",
@@ -716,8 +723,8 @@ MUTANTS = [
     Mutant(
         "summary-hides-who-is-better",
         "benchmarks/pages/training.py",
-        'row.append(", ".join(map(common.cell, ratios)) or str(peak))',
-        'row.append(", ".join(map(common.times, ratios)) or str(peak))',
+        'row.append(", ".join(map(common.cell, ratios)))',
+        'row.append(", ".join(common.cell(ratio).strip("*") for ratio in ratios))',
         "test_report_summary_and_plot",
     ),
     Mutant(
