@@ -236,8 +236,8 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
     cluster = gpn_ops.parse(edge_index, scores, num_nodes)
     num_clusters = int(cluster.max()) + 1 if num_nodes else 0
     batch = torch.arange(workload.graphs).repeat_interleave(workload.nodes)
-    coarse, _, representative, count = ops.coarsen_padded(
-        edge_index, cluster, num_nodes, edge_index.size(1), False, False
+    coarse, _, representative, count, _ = ops.coarsen_padded(
+        edge_index, cluster, num_nodes, edge_index.size(1), with_order=True
     )
     rows = torch.randn(num_clusters, workload.channels).to(dtype)
     products = torch.randn(pairs.size(1), workload.channels).to(dtype)
@@ -263,10 +263,13 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
         "components": lambda: ops.components(edge_index, num_nodes),
         "coarsen": lambda: ops.coarsen(edge_index, cluster),
         "coarsen_padded": lambda: ops.coarsen_padded(
-            edge_index, cluster, num_nodes, edge_index.size(1), False, True
+            edge_index, cluster, num_nodes, edge_index.size(1), with_order=True
         ),
         "progress": lambda: ops.progress(
             edge_index, batch, workload.graphs, cluster, coarse, representative, count
+        ),
+        "partition": lambda: ops.partition(
+            torch.arange(workload.graphs) % 2, batch, workload.graphs // 2 * workload.nodes
         ),
         "sorted_pairs": lambda: ops.sorted_pairs(coarse[:, : int(count[1])], num_nodes, int(count[1]) // 2),
         "undirected_padded": lambda: ops.undirected_padded(edge_index, num_nodes, edge_index.size(1)),

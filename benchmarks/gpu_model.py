@@ -36,6 +36,7 @@ Some of it is carried on from smaller runs:
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -185,7 +186,8 @@ RULES: dict[str, Rule] = {
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),
     **rules("masked_fill", 2, "TensorAdvancedIndexing.cpp (a copy, then masked_fill_)"),
-    **rules("copy_ clone _to_copy contiguous repeat", 1, "cuda/Copy.cu"),
+    **rules("copy_", 1, "cuda/Copy.cu", traffic="copy"),
+    **rules("clone _to_copy contiguous repeat", 1, "cuda/Copy.cu"),
     **rules("cat stack", 1, "cuda/Shape.cu"),
     **rules(
         "sum mean max min amax amin all any argmax linalg_vector_norm prod",
@@ -257,6 +259,12 @@ def tensors(values: Any) -> list[Tensor]:
     return []
 
 
+@functools.cache
+def results_of_schema(func: Any) -> frozenset[str]:
+    """The names of those arguments that are only written."""
+    return frozenset(argument.name for argument in func._schema.arguments if argument.is_out)
+
+
 def elements(tensor: Tensor) -> int:
     """Those in memory: what is expanded is there once."""
     if tensor.layout is not torch.strided:
@@ -299,10 +307,10 @@ class Tally(emulation.Recorder):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        before_call = [*args, *kwargs.values()]
+        read = [*args, *(kwargs[name] for name in kwargs.keys() - results_of_schema(func))]
         result = func(*args, **kwargs)
         if not func.is_view and func not in (torch.ops.aten.detach.default,):
-            self.note(func, before_call, tensors(result))
+            self.note(func, read, tensors(result))
         return result
 
     def on_host(self, values: list[Tensor]) -> bool:
@@ -361,6 +369,8 @@ class Tally(emulation.Recorder):
             return all_of_it
         if rule.traffic == "none":
             return 0
+        if rule.traffic == "copy":  # into the first tensor, which nobody reads
+            return self.size(given[1:]) + self.size(results)
         if rule.traffic == "written":
             return self.size(results)
         if rule.traffic == "rows":  # of the first tensor, those that come out

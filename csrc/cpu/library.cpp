@@ -11,6 +11,7 @@
 #include "pair_dot.h"
 #include "pair_product.h"
 #include "parse.h"
+#include "partition.h"
 #include "progress.h"
 #include "reduce.h"
 #include "sorted_pairs.h"

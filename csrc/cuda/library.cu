@@ -11,6 +11,7 @@
 #include "pair_dot.cuh"
 #include "pair_product.cuh"
 #include "parse.cuh"
+#include "partition.cuh"
 #include "progress.cuh"
 #include "reduce.cuh"
 #include "sorted_pairs.cuh"

@@ -12,6 +12,7 @@
 #include "pair_dot.h"
 #include "pair_product.h"
 #include "parse.h"
+#include "partition.h"
 #include "progress.h"
 #include "reduce.h"
 #include "sorted_pairs.h"
@@ -26,6 +27,7 @@
   m.impl("components", GPN_BOX(Device, components));                     \
   m.impl("coarsen", GPN_BOX(Device, coarsen));                           \
   m.impl("coarsen_padded", GPN_BOX(Device, coarsen_padded));             \
+  m.impl("partition", GPN_BOX(Device, partition));                       \
   m.impl("progress", GPN_BOX(Device, progress));                         \
   m.impl("sorted_pairs", GPN_BOX(Device, sorted_pairs));                 \
   m.impl("undirected", GPN_BOX(Device, undirected));                     \
