@@ -115,17 +115,21 @@ def test_bytes_grow_with_the_workload(gpu_model):
     assert small["launches"] == pytest.approx(large["launches"], rel=0.05)
 
 
-def test_guard(gpu_model, saved):
+@pytest.mark.parametrize("form", ["layer", "hierarchy"])
+def test_guard(gpu_model, saved, form):
     """Whoever changes what a layer costs on a GPU runs ``python benchmarks/gpu_model.py`` anew."""
     (expected,) = (
         entry["both"]
         for entry in saved["results"]
-        if (entry["method"], entry["form"], entry["workload"]) == ("ParsePooling", "layer", "a")
+        if (entry["method"], entry["form"], entry["workload"]) == ("ParsePooling", form, "a")
     )
-    cost = gpu_model.modelled("ParsePooling", "layer", "a")["both"]
+    costs = gpu_model.modelled("ParsePooling", form, "a")
+    cost = costs["both"]
     assert cost["waits"] == expected["waits"]
     for name in ("launches", "bytes"):
         assert cost[name] == pytest.approx(expected[name], rel=0.05), name
+    if form == "hierarchy":  # a wait a level, and one for the first pairs
+        assert costs["forward"]["launches"] <= 60 * (cost["waits"] - 1)
 
 
 def test_a_step_as_one_graph(gpu_model):
