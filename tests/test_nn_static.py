@@ -158,6 +158,17 @@ def test_padding_gets_no_gradient_and_gives_none():
     assert torch.equal(hierarchy(other, *padded[1:], NUM_GRAPHS, capacity=ROOMY).x, out.x)
 
 
+def test_padding_of_upper_levels_is_zero():
+    torch.manual_seed(3)
+    hierarchy = ParseHierarchy(ParsePooling(8), UndirectedGCNConv(8, 8))
+    _, static = both(hierarchy, *batch_of_graphs(), ROOMY)
+    for level in static.tree.levels[1:]:
+        of_padding = level.batch == NUM_GRAPHS
+        assert of_padding.any()
+        assert (level.x[of_padding] == 0).all()
+        assert (level.x[~of_padding] != 0).any()
+
+
 def test_dropped_edges():
     torch.manual_seed(4)
     hierarchy = ParseHierarchy(ParsePooling(8, drop_edge=1.0))
