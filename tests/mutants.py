@@ -89,7 +89,7 @@ MUTANTS = [
         "gpn_ops/nn/hierarchy.py",
         "edge_index = torch.where(on | is_padding, self.edge_index, self.x.size(0) - 1)",
         "edge_index = self.edge_index",
-        "tests/test_nn_static.py::test_static_is_dynamic",
+        "tests/test_nn_static.py::test_a_graph_that_has_stopped_stays_as_it_is",
         quick=True,
     ),
     Mutant(
