@@ -165,13 +165,6 @@ MUTANTS = [
         "test_in_place_of_the_model",
     ),
     Mutant(
-        "sizes-of-levels-shrink",
-        "gpn_ops/nn/static.py",
-        "Capacity(max(a.nodes, b.nodes), max(a.edges, b.edges), capacity.pairs)",
-        "Capacity(a.nodes, a.edges, capacity.pairs)",
-        "test_measured_sizes_grow_until_everything_fits",
-    ),
-    Mutant(
         "warming-up-trains",
         "gpn_ops/nn/static.py",
         "(overflow | skips).to(torch.float32)",
