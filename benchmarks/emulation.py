@@ -31,15 +31,13 @@ class Call(NamedTuple):
 class Recorder(TorchDispatchMode):
     """Notes the calls of our operators, with copies of their arguments."""
 
-    loops: tuple[str, ...] = ()  # operators that are taken apart although they have a kernel
-
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
 
     def is_one(self, name: str) -> bool:
         """Whether an operator is noted as such."""
-        return name not in self.loops and has_kernel(name)
+        return has_kernel(name)
 
     def __enter__(self) -> Any:
         super().__enter__()
@@ -69,13 +67,9 @@ class Recorder(TorchDispatchMode):
         return returned
 
 
-# Those that have a kernel for the CPU, and are made of others on CUDA.
-LOOPS = ("gpn::edge_logits_backward",)
-
-
 def has_kernel(name: str) -> bool:
     """Whether an operator has a kernel for CUDA in csrc, and is not made of others in Python."""
-    return name not in LOOPS and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
 
 
 def copied(value: Any) -> Any:
@@ -242,8 +236,8 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
     cluster = gpn_ops.parse(edge_index, scores, num_nodes)
     num_clusters = int(cluster.max()) + 1 if num_nodes else 0
     batch = torch.arange(workload.graphs).repeat_interleave(workload.nodes)
-    coarse, _, representative, count = ops.coarsen_padded(
-        edge_index, cluster, num_nodes, edge_index.size(1), False, False
+    coarse, _, representative, count, _ = ops.coarsen_padded(
+        edge_index, cluster, num_nodes, edge_index.size(1), with_order=True
     )
     rows = torch.randn(num_clusters, workload.channels).to(dtype)
     products = torch.randn(pairs.size(1), workload.channels).to(dtype)
@@ -258,6 +252,9 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
             torch.zeros_like(x, dtype=wide), products, x, pairs
         ),
         "edge_logits": lambda: ops.edge_logits(x, pairs, scorer, wide, 0.5, torch.tensor(1), 1024),
+        "edge_logits_backward": lambda: ops.edge_logits_backward(
+            pair_scores.to(wide), x, pairs, scorer, wide, 0.5, torch.tensor(1), 1024
+        ),
         "pair_dot": lambda: ops.pair_dot(x, weight, pairs),
         "pair_dot_backward": lambda: ops.pair_dot_backward(pair_scores, x, weight, pairs),
         "parse": lambda: ops.parse(edge_index, scores, num_nodes),
@@ -266,10 +263,13 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
         "components": lambda: ops.components(edge_index, num_nodes),
         "coarsen": lambda: ops.coarsen(edge_index, cluster),
         "coarsen_padded": lambda: ops.coarsen_padded(
-            edge_index, cluster, num_nodes, edge_index.size(1), False, True
+            edge_index, cluster, num_nodes, edge_index.size(1), with_order=True
         ),
         "progress": lambda: ops.progress(
             edge_index, batch, workload.graphs, cluster, coarse, representative, count
+        ),
+        "partition": lambda: ops.partition(
+            torch.arange(workload.graphs) % 2, batch, workload.graphs // 2 * workload.nodes
         ),
         "sorted_pairs": lambda: ops.sorted_pairs(coarse[:, : int(count[1])], num_nodes, int(count[1]) // 2),
         "undirected_padded": lambda: ops.undirected_padded(edge_index, num_nodes, edge_index.size(1)),

@@ -22,8 +22,10 @@ the larger of bytes and operations over what the card (:data:`CARDS`) reaches.
 Some of it is carried on from smaller runs:
 
 - The kernels of our operators run on 8 and on 16 of the 128 channels; bytes and operations continue the
-  straight line, which ``tests/test_gpu_model.py`` checks. Calls of the same operator with arguments of the
-  same shapes, as for the tiles of an MLP, are counted once.
+  straight line, which ``tests/test_gpu_model.py`` checks. Those of the edge scorer (:data:`PRODUCTS`) run on
+  24 too and continue the parabola; to the words that their threads ask for come the operations of their
+  matrix products. Calls of the same operator with arguments of the same shapes, as for the tiles of an MLP,
+  are counted once.
 - Workload b runs with one of the ten graphs, c with 1/8 of the nodes and edges. A tile shrinks with them, so
   there are as many of them as at full size; what has rows is multiplied, what is as large as a parameter is
   not. Launches and waits of our operators are those of the smaller run, whose tiles are still too large for
@@ -34,6 +36,7 @@ Some of it is carried on from smaller runs:
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -183,7 +186,8 @@ RULES: dict[str, Rule] = {
         "cuda/Loops.cuh (one kernel for a TensorIterator)",
     ),
     **rules("masked_fill", 2, "TensorAdvancedIndexing.cpp (a copy, then masked_fill_)"),
-    **rules("copy_ clone _to_copy contiguous repeat", 1, "cuda/Copy.cu"),
+    **rules("copy_", 1, "cuda/Copy.cu", traffic="copy"),
+    **rules("clone _to_copy contiguous repeat", 1, "cuda/Copy.cu"),
     **rules("cat stack", 1, "cuda/Shape.cu"),
     **rules(
         "sum mean max min amax amin all any argmax linalg_vector_norm prod",
@@ -255,6 +259,12 @@ def tensors(values: Any) -> list[Tensor]:
     return []
 
 
+@functools.cache
+def results_of_schema(func: Any) -> frozenset[str]:
+    """The names of those arguments that are only written."""
+    return frozenset(argument.name for argument in func._schema.arguments if argument.is_out)
+
+
 def elements(tensor: Tensor) -> int:
     """Those in memory: what is expanded is there once."""
     if tensor.layout is not torch.strided:
@@ -271,10 +281,6 @@ class Tally(emulation.Recorder):
     Args:
         scale: How many times larger the workload meant is than the one that runs.
     """
-
-    # Its work grows with the square of the channels, which `count_ours` cannot carry on: counted as a loop
-    # over tiles, which costs more.
-    loops = ("gpn::edge_logits",)
 
     def __init__(self, scale: int = 1) -> None:
         super().__init__()
@@ -301,10 +307,10 @@ class Tally(emulation.Recorder):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        before_call = [*args, *kwargs.values()]
+        read = [*args, *(kwargs[name] for name in kwargs.keys() - results_of_schema(func))]
         result = func(*args, **kwargs)
         if not func.is_view and func not in (torch.ops.aten.detach.default,):
-            self.note(func, before_call, tensors(result))
+            self.note(func, read, tensors(result))
         return result
 
     def on_host(self, values: list[Tensor]) -> bool:
@@ -363,6 +369,8 @@ class Tally(emulation.Recorder):
             return all_of_it
         if rule.traffic == "none":
             return 0
+        if rule.traffic == "copy":  # into the first tensor, which nobody reads
+            return self.size(given[1:]) + self.size(results)
         if rule.traffic == "written":
             return self.size(results)
         if rule.traffic == "rows":  # of the first tensor, those that come out
@@ -430,11 +438,20 @@ class HostFactories(TorchFunctionMode):
 
 FEW = 8  # channels: a sector of float32
 
+# Kernels of the edge scorer, whose work grows with the square of the channels, and how often each multiplies
+# every pair by the weights of all hidden layers. Backward does so anew for each of the two ends of a pair,
+# and then needs the gradient of the row, for each end too, and of the weights, once.
+PRODUCTS = {"pack_layer": 0, "score_pairs": 1, "gather_gradients": 5, "add_partials": 0}
+
 
 def narrowed(call: emulation.Call, channels: int) -> emulation.Call:
     """The same call on the first channels."""
 
     def cut(value: Any) -> Any:
+        if isinstance(value, list):  # parameters
+            return [
+                t[tuple(slice(channels if n == CHANNELS else n) for n in t.shape)].contiguous() for t in value
+            ]
         wide = isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0
         if (
             not wide
@@ -456,24 +473,45 @@ def shapes(call: emulation.Call) -> str:
     )
 
 
+def product_operations(call: emulation.Call) -> float:
+    """Of all hidden layers, once for every pair."""
+    hidden = [weight for weight in call.arguments.get("parameters", [])[:-2] if weight.dim() == 2]
+    return 2 * sum(weight.numel() for weight in hidden) * call.arguments["pairs"].size(1) if hidden else 0
+
+
+def carried_on(amounts: Sequence[float]) -> float:
+    """To all channels, what was counted on FEW, twice and, if there is a third, three times as many."""
+    steps = CHANNELS / FEW - 1
+    first, second = amounts[0], amounts[1] - amounts[0]
+    bend = amounts[2] - 2 * amounts[1] + amounts[0] if len(amounts) > 2 else 0
+    return first + steps * second + steps * (steps - 1) / 2 * bend
+
+
 def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Kernel]]:
     """The kernels of each call, for all channels."""
     first = {shapes(call): call for call in reversed(calls)}
-    few = emulation.count(narrowed(call, FEW) for call in first.values())
-    twice = emulation.count(narrowed(call, 2 * FEW) for call in first.values())
+    by_width = [emulation.count(narrowed(call, k * FEW) for call in first.values()) for k in (1, 2)]
+    bent = [key for key, call in first.items() if product_operations(call)]
+    widest = dict(zip(bent, emulation.count(narrowed(first[key], 3 * FEW) for key in bent), strict=True))
     counted = {}
-    for key, low, high in zip(first, few, twice, strict=True):
+    for key, low, high in zip(first, *by_width, strict=True):
         listed = [Kernel("wait", 0, low["waits"], 0, 0)] if low["waits"] else []
-        for kernel, wider in zip(low["kernels"], high["kernels"], strict=True):
-            if (kernel["name"], kernel["launches"]) != (wider["name"], wider["launches"]):
-                raise AssertionError(f"{key}: other kernels for {2 * FEW} channels than for {FEW}")
+        runs = [low, high, *([widest[key]] if key in widest else [])]
+        for kernels in zip(*(run["kernels"] for run in runs), strict=True):
+            if len({(kernel["name"], kernel["launches"]) for kernel in kernels}) > 1:
+                raise AssertionError(f"{key}: other kernels for other numbers of channels")
+            name = kernels[0]["name"]
+            times = PRODUCTS.get(name.split("<")[0])
+            used = kernels if times is not None else kernels[:2]
 
-            def carried(name: str, kernel: Any = kernel, wider: Any = wider) -> float:
-                return scale * (kernel[name] + (wider[name] - kernel[name]) * (CHANNELS - FEW) / FEW)
+            def carried(amount: str, used: Any = used) -> float:
+                return scale * carried_on([kernel[amount] for kernel in used])
 
-            words = (carried("bytes_read") + carried("bytes_written")) / 4
-            name = f"{low['operator']}: {kernel['name']}"
-            listed.append(Kernel(name, kernel["launches"], 0, carried("bytes_touched"), words))
+            operations = (carried("bytes_read") + carried("bytes_written")) / 4
+            if times:
+                operations += scale * times * product_operations(first[key])
+            title = f"{low['operator']}: {name}"
+            listed.append(Kernel(title, kernels[0]["launches"], 0, carried("bytes_touched"), operations))
         counted[key] = listed
     return [counted[shapes(call)] for call in calls]
 
@@ -629,7 +667,7 @@ def count_operators() -> list[dict[str, Any]]:
     for name, function in emulation.call_every_operator(LOADS["a"].run).items():
         with emulation.Recorder() as recorded:
             function()
-        if recorded[-1].operator == name and f"gpn::{name}" not in Tally.loops:
+        if recorded[-1].operator == name:
             calls.append(recorded[-1])
     return [
         {"operator": call.operator, **summary(kernels)}

@@ -14,11 +14,13 @@ STABLE_TORCH_LIBRARY(gpn, m) {
       "batch=None) -> (Tensor edges, Tensor slot, Tensor representative)");
   m.def("undirected(Tensor edge_index, SymInt num_nodes) -> (Tensor pairs, Tensor slot)");
   // Into results of given sizes, padded with -1, without a wait for the device. count: how many clusters
-  // and edges there are. Where they are more than there is room for, all else is -1.
+  // and edges there are. Where they are more than there is room for, all else is -1. with_order: also the
+  // edges inside clusters (core/edges.h: InnerEdges), in one tensor; else that result is empty. Of fewer than
+  // 2^32 - 1 edges, and where self-loops are dropped.
   m.def(
       "coarsen_padded(Tensor edge_index, Tensor cluster, SymInt num_clusters, SymInt num_edges, bool "
-      "self_loops=False, bool with_slot=False, Tensor? batch=None) -> (Tensor edges, Tensor slot, Tensor "
-      "representative, Tensor count)");
+      "self_loops=False, bool with_slot=False, Tensor? batch=None, bool with_order=False) -> (Tensor edges, "
+      "Tensor slot, Tensor representative, Tensor count, Tensor order)");
   m.def(
       "undirected_padded(Tensor edge_index, SymInt num_nodes, SymInt num_pairs) -> (Tensor pairs, Tensor "
       "slot, Tensor count)");
@@ -29,10 +31,14 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def(
       "progress(Tensor edge_index, Tensor batch, SymInt num_graphs, Tensor? cluster=None, Tensor? "
       "coarse=None, Tensor? representative=None, Tensor? count=None) -> Tensor");
+  // The nodes of wanted graphs (not 0) before those of the others, each in their order, and the place of
+  // every node in that. num_wanted: how many of them there are.
+  m.def("partition(Tensor wanted, Tensor batch, SymInt num_wanted) -> (Tensor order, Tensor number)");
 
+  // order: what coarsening found for these edges and clusters, which spares a sort and changes no result.
   m.def(
-      "mask(Tensor edge_index, Tensor scores, Tensor cluster, SymInt num_clusters) -> (Tensor mask, Tensor "
-      "count)");
+      "mask(Tensor edge_index, Tensor scores, Tensor cluster, SymInt num_clusters, Tensor? order=None) -> "
+      "(Tensor mask, Tensor count)");
   m.def("mask_backward(Tensor grad, Tensor edge_index, Tensor cluster) -> Tensor");
   m.def("reduce(Tensor x, Tensor cluster, SymInt num_clusters, str reduce='sum') -> Tensor");
   m.def("reduce_max_backward(Tensor grad, Tensor x, Tensor maximum, Tensor cluster) -> Tensor");
@@ -53,13 +59,17 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("dropout_(Tensor(a!) x, Tensor seed, float p, bool relu=False, SymInt first=0) -> ()");
 
   // MLPs in tiles of rows. `product` is the dtype of matrix products; without a seed nothing is dropped.
-  // Where there are no tiles, as in the CUDA kernel, tile_rows means nothing.
+  // Where there are no tiles, as in the CUDA kernels, tile_rows means nothing. The second form of backward
+  // always has them: on CUDA it is for rows too wide for the first.
   m.def(
       "edge_logits(Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, float dropout, Tensor? "
       "seed, SymInt tile_rows) -> Tensor");
   m.def(
       "edge_logits_backward(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType product, "
       "float dropout, Tensor? seed, SymInt tile_rows) -> Tensor[]");
+  m.def(
+      "_edge_logits_backward_tiles(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType "
+      "product, float dropout, Tensor? seed, SymInt tile_rows) -> Tensor[]");
   m.def("residual(Tensor x, Tensor[] parameters, ScalarType product, float dropout, Tensor? seed) -> Tensor");
   m.def(
       "residual_sum(Tensor x, Tensor cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "

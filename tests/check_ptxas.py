@@ -66,7 +66,7 @@ def demangled(names: list[str]) -> list[str]:
 
 def usages(log: str) -> list[Usage]:
     """What the log says of the kernels of this project; those of libraries have budgets of their own."""
-    found = [match for match in USAGE.finditer(log) if "3gpn4cuda" in match["entry"]]
+    found = [match for match in USAGE.finditer(log) if match["entry"].startswith("_ZN3gpn4cuda")]
     # ptxas runs for several architectures at once: lines must not have got mixed up.
     if any(match["entry"] != match["same"] for match in found) or log.count("Compiling entry") != len(
         USAGE.findall(log)

@@ -234,13 +234,14 @@ def test_capacity_in_plain_pytorch(self_loops, more, graph):
         return
     edges, _, representative = plain_coarsen(graph.edge_index, graph.cluster, self_loops)
     sizes = (max(representative.size(0) + more[0], 0), max(edges.size(1) + more[1], 0))
-    arguments = (graph.edge_index, graph.cluster, *sizes, self_loops, True)
+    arguments = (graph.edge_index, graph.cluster, *sizes, self_loops, True, None, not self_loops)
     assert all(map(torch.equal, plain_coarsen_padded(*arguments), torch.ops.gpn.coarsen_padded(*arguments)))
 
 
 def test_capacity_opcheck_and_compile(device):
     graph = clustered.random_clustered(20, 60, 5).to(device)
     opcheck(torch.ops.gpn.coarsen_padded, (graph.edge_index, graph.cluster, 7, 50, False, True))
+    opcheck(torch.ops.gpn.coarsen_padded, (graph.edge_index, graph.cluster, 7, 50), {"with_order": True})
     lists = []
     for seed, size in enumerate((20, 31, 47)):
         graph = clustered.random_clustered(size, 3 * size, size // 3, seed).to(device)
@@ -250,6 +251,26 @@ def test_capacity_opcheck_and_compile(device):
         return gpn_ops.coarsen(edge_index, cluster, scores, capacity=(cluster.size(0), edge_index.size(1)))
 
     clustered.check_compiled(padded, lists, differentiable=2)
+
+
+@clustered.EVERY_DTYPE
+def test_a_mask_is_the_same_with_the_order_that_coarsening_found(device, dtype):
+    graph = clustered.random_clustered(60, 400, 9).to(device)
+    scores = graph.scores.to(dtype).requires_grad_()
+    *_, order = torch.ops.gpn.coarsen_padded(graph.edge_index, graph.cluster, 9, 400, with_order=True)
+    got = torch.ops.gpn.mask(graph.edge_index, scores, graph.cluster, 9, order)
+    expected = torch.ops.gpn.mask(graph.edge_index, scores, graph.cluster, 9)
+    assert all(map(torch.equal, got, expected))
+    weight = torch.rand_like(got[0])
+    grads = (torch.autograd.grad(mask, scores, weight)[0] for mask, _ in (got, expected))
+    assert torch.equal(*grads)
+    row, col = graph.cluster[graph.edge_index]
+    owner, inner, begin = order.long().split([400, 400, 61])
+    num_inner = int((row == col).sum())
+    assert torch.equal(owner[:num_inner], row[inner[:num_inner]])
+    assert begin.tolist() == [int((owner[:num_inner] < c).sum()) for c in range(61)]
+    assert bool((owner[num_inner:] == -1).all())
+    opcheck(torch.ops.gpn.mask, (graph.edge_index, scores, graph.cluster, 9, order))
 
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])

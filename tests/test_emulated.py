@@ -1,5 +1,6 @@
 """Operators on the emulated CUDA device, host side included: what they give, and what is counted there."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 import gpn_ops
 from gpn_ops.nn import ParsePooling
 
+edge_logits_module = importlib.import_module("gpn_ops.ops.edge_logits")
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -103,10 +105,7 @@ def test_no_thread_takes_more_than_1024_items_in_sequence(emulation):
     edge_index, x = torch.cat([edges, edges.flip(0)], dim=1), torch.randn(3000, 2, requires_grad=True)
     pool = ParsePooling(2)
     calls = record(emulation, lambda: pool(x, edge_index).x.sum().backward())
-    # Also those inside of operators that are made of others.
-    assert {"parse", "coarsen", "mask", "edge_logits", "pair_product", "pair_product_backward_"} <= {
-        c.operator for c in calls
-    }
+    assert {"parse", "coarsen", "mask", "edge_logits", "edge_logits_backward"} <= {c.operator for c in calls}
     for call in emulation.count(calls):
         assert call["longest_loop"] <= 1024, call["operator"]
 
@@ -144,6 +143,49 @@ def test_the_fused_scorer(emulation, dtype, channels, hidden, num_pairs, dropout
         calls[0].results[0] = exact.to(wide)
     (counts,) = emulation.count(calls)
     assert counts["launches"] <= hidden + 1 + (3 * hidden + 2 + hidden) * (dtype.itemsize == 2)
+    assert counts["waits"] == 0
+
+
+def hub_and_others(num_nodes, num_pairs):
+    """Pairs in no order, two thirds of them with the same first or the same second node; some twice, some of
+    a node with itself."""
+    pairs = torch.randint(num_nodes, (2, num_pairs))
+    pairs[0, : num_pairs // 3] = 1
+    pairs[1, num_pairs // 3 : 2 * (num_pairs // 3)] = 2
+    return pairs
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("channels", "hidden", "num_pairs", "dropout"),
+    [
+        (3, 1, 9, 0.0),
+        (5, 3, 1, 0.5),
+        (5, 2, 1537, 0.3),  # nodes whose pairs are in several chunks
+        (48, 2, 70, 0.3),
+        (130, 1, 33, 0.0),
+        (300, 1, 5, 0.3),
+        (845, 1, 3, 0.0),  # past a block's shared memory
+        (8, 1, 0, 0.0),
+    ],
+)
+def test_the_fused_gradients(emulation, dtype, channels, hidden, num_pairs, dropout):
+    """With float64, which the plain form computes."""
+    torch.manual_seed(0)
+    layer = [(channels, channels), (channels,), (channels,), (channels,)]
+    parameters = [torch.randn(shape).to(dtype) for shape in (*(hidden * layer), (1, channels), (1,))]
+    h, pairs = torch.randn(9, channels).to(dtype), hub_and_others(9, num_pairs)
+    seed = torch.tensor(3) if dropout else None
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    grad = torch.randn(num_pairs, dtype=wide)
+    arguments = (pairs, parameters, wide, dropout, seed, 1024)
+    calls = record(emulation, lambda: torch.ops.gpn.edge_logits_backward(grad, h, *arguments))
+    assert [call.operator for call in calls] == ["edge_logits_backward"]
+    exact = edge_logits_module.plain_edge_logits_backward(
+        grad.double(), h.double(), pairs, [p.double() for p in parameters], torch.float64, *arguments[3:]
+    )
+    calls[0].results[:] = [value.to(dtype) for value in exact]
+    (counts,) = emulation.count(calls)
     assert counts["waits"] == 0
 
 

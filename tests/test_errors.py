@@ -54,6 +54,7 @@ VALID: dict[str, Arguments] = {
     "undirected": {"edge_index": EDGES, "num_nodes": 5},
     "undirected_padded": {"edge_index": EDGES, "num_nodes": 5, "num_pairs": 4},
     "sorted_pairs": {"edge_index": EDGES, "num_nodes": 5, "num_pairs": 4},
+    "partition": {"wanted": torch.tensor([0, 1]), "batch": torch.tensor([0, 0, 1, 1, 1]), "num_wanted": 3},
     "progress": {
         "edge_index": EDGES,
         "batch": torch.zeros(5, dtype=torch.int64),
@@ -228,7 +229,8 @@ def test_every_operator_is_here():
     names = {name.removeprefix("gpn::") for name in torch._C._dispatch_get_all_op_names()}
     operators = {name for name in names if "::" not in name and "." not in name}
     # Beside what only tests call, those that layers alone call, with their own parameters.
-    assert operators - set(VALID) == {"_dominant", "residual", "residual_backward", "residual_sum"}
+    called = {"_dominant", "_edge_logits_backward_tiles", "residual", "residual_backward", "residual_sum"}
+    assert operators - set(VALID) == called
     for op, arguments in VALID.items():
         for way, function in ways(op, arguments):
             assert outcome(function, arguments) is None, way
@@ -249,7 +251,7 @@ def test_wrong_metadata(op, arguments, argument):
     if said is None or fake is not None:
         assert fake == said
     else:  # An empty or shorter tensor may only be wrong for its values, which a fake one has not.
-        assert re.search(r"\bids?\b|no edges|no node|reverse|sorted|^num_pairs", said), said
+        assert re.search(r"\bids?\b|no edges|no node|reverse|sorted|^num_pairs|^num_wanted", said), said
     if said is not None:
         assert_says_what_came(said, arguments)
 

@@ -1,4 +1,4 @@
-"""EdgeScorer: equation 1, in tiles that are recomputed in backward."""
+"""EdgeScorer: equation 1, whose rows are recomputed in backward."""
 
 import contextlib
 import copy
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
 
@@ -16,7 +17,7 @@ import naive
 import submodules
 
 from gpn_ops.nn import EdgeScorer, ParsePooling
-from gpn_ops.ops import Undirected, edge_logits, tiles
+from gpn_ops.ops import Undirected, edge_logits, tiles, waits
 
 LAYERS = (1, 2, 3)
 
@@ -277,6 +278,31 @@ def test_the_kernel_and_the_loop_over_operators_agree(dtype, product, channels, 
         # A LayerNorm of one channel passes no gradient but for rounding.
         scale = max(float(e.abs().max()), 1e-3 if channels > 1 else 10.0)
         torch.testing.assert_close(a, e, atol=tolerance * scale, rtol=0)
+
+
+class Names(TorchDispatchMode):
+    """Of the operators that are called."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.called = [*getattr(self, "called", []), func._schema.name]
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("channels", "hidden", "wide"), [(256, 1, False), (257, 1, True), (128, 2, False), (129, 2, True)]
+)
+def test_gradients_of_wide_rows_go_in_tiles_on_a_gpu(monkeypatch, channels, hidden, wide):
+    h, pairs, parameters, *_ = operator_arguments(channels, hidden, torch.float32, torch.float32)
+    grads = []
+    for on_host in (True, False):
+        monkeypatch.setattr(waits, "is_host", lambda device, on_host=on_host: on_host)
+        leaf = h.detach().requires_grad_()
+        out = edge_logits(leaf, pairs, parameters, torch.float32)
+        with Names() as names:
+            grads += torch.autograd.grad(out.sum(), leaf)
+        assert ("gpn::_edge_logits_backward_tiles" in names.called) == (wide and not on_host)
+        assert ("gpn::edge_logits_backward" in names.called) == (on_host or not wide)
+    torch.testing.assert_close(grads[0], grads[1], atol=1e-4 * float(grads[0].abs().max()), rtol=0)
 
 
 def test_the_kernel_gives_the_same_bits_for_any_number_of_threads():

@@ -7,8 +7,12 @@
 
 #if defined(__CUDACC__)
 #define GPN_HOST_DEVICE __host__ __device__ __forceinline__
+#define GPN_UNROLL _Pragma("unroll")
+#define GPN_NO_UNROLL _Pragma("unroll 1")
 #else
 #define GPN_HOST_DEVICE inline
+#define GPN_UNROLL
+#define GPN_NO_UNROLL
 #endif
 
 // A place where another thread may run next. The tests on the CPU define it to explore schedules; it is empty

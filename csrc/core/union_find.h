@@ -41,17 +41,19 @@ GPN_HOST_DEVICE Node first_parent(Node v, Node neighbour) {
 
 // After the last hook, roots are overwritten with ~label (negative), and every node then gets that mark from
 // its root. A node's word is written by its own thread alone, each time with an ancestor: those who pass skip
-// ahead, and none can undo another's work as they could if they shortened the path of others.
+// ahead, and none can undo another's work as they could if they shortened the path of others. A root's child
+// writes nothing: it would spare a step to those below, and cost a write of most words.
 template <class Node>
 GPN_HOST_DEVICE Node settle(Node* parent, Node v) {
   const Node above = atomic_load(parent + v);
   const Node is_root =
       above >> (8 * sizeof(Node) - 1);  // all ones or all zeros: a branch would often be guessed wrong
   Node mark = atomic_load(parent + ((v & is_root) | (above & ~is_root)));
-  while (mark >= 0) {
+  if (mark < 0) return mark;
+  do {
     atomic_store(parent + v, mark);
     mark = atomic_load(parent + mark);
-  }
+  } while (mark >= 0);
   atomic_store(parent + v, mark);
   return mark;
 }

@@ -80,6 +80,23 @@ void coarsen_as(const Parallel& parallel, const Edges& edges, const int64_t* clu
   }
 }
 
+// What other devices have from their sort.
+inline void order_inner_edges(const Edges& edges, const int64_t* cluster, const InnerEdges& inner) {
+  const auto is_inner = [&](int64_t e) { return cluster[edges.row[e]] == cluster[edges.col[e]]; };
+  std::vector<int64_t> next(edges.num_nodes + 1);
+  for (int64_t e = 0; e < edges.count; ++e) next[cluster[edges.row[e]] + 1] += is_inner(e);
+  for (int64_t c = 0; c < edges.num_nodes; ++c) next[c + 1] += next[c];
+  std::copy_n(next.data(), edges.num_nodes + 1, inner.begin);
+  std::fill_n(inner.cluster, size_t(edges.count), uint32_t(-1));
+  std::fill_n(inner.edge, size_t(edges.count), uint32_t(-1));
+  for (int64_t e = 0; e < edges.count; ++e) {
+    if (!is_inner(e)) continue;
+    const int64_t at = next[cluster[edges.row[e]]]++;
+    inner.cluster[at] = uint32_t(cluster[edges.row[e]]);
+    inner.edge[at] = uint32_t(e);
+  }
+}
+
 template <class Parallel, class Found, class Scratch>
 void coarsen_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster, bool self_loops,
                     const int64_t* batch, int64_t* slot, Found& found, const Scratch& scratch) {
@@ -90,13 +107,20 @@ void coarsen_kernel(const Parallel& parallel, const Edges& edges, const int64_t*
   }
 }
 
+// order: those of InnerEdges, or null.
 template <class Parallel, class Scratch>
 void coarsen_padded_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster,
-                           bool self_loops, const int64_t* batch, int64_t* slot, const Padded& out,
-                           const Scratch& scratch) {
+                           bool self_loops, const int64_t* batch, int64_t* slot, uint32_t* order,
+                           const Padded& out, const Scratch& scratch) {
   FoundInScratch<Scratch> found{scratch};
   coarsen_kernel(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
-  found.pad(out, slot, edges.count);
+  const bool fits = found.pad(out, slot, edges.count);
+  if (!order) return;
+  if (fits) {
+    order_inner_edges(edges, cluster, InnerEdges::of(order, edges.count));
+  } else {
+    std::fill_n(order, InnerEdges::size(edges.count, edges.num_nodes), uint32_t(-1));
+  }
 }
 
 }  // namespace gpn::cpu

@@ -72,9 +72,10 @@ void mask_as(const Parallel& parallel, const Edges& edges, const T* scores, cons
        count);
 }
 
+// Here no order spares anything.
 template <class Parallel, class T, class Scratch>
 void mask_kernel(const Parallel& parallel, const Edges& edges, const T* scores, const int64_t* cluster,
-                 int64_t num_clusters, T* total, int64_t* count, const Scratch& scratch) {
+                 int64_t num_clusters, const uint32_t*, T* total, int64_t* count, const Scratch& scratch) {
   check_clusters(parallel, cluster, edges.num_nodes, 0, num_clusters);
   if (num_clusters <= std::numeric_limits<int32_t>::max()) {
     mask_as<int32_t>(parallel, edges, scores, cluster, num_clusters, total, count, scratch);

@@ -10,9 +10,10 @@ namespace gpn::cpu {
 template <class W>
 class Products {
  public:
-  // weights, grads: [width, width] each, contiguous; the former of `type`, the latter of W, and 0 at first.
+  // weights, grads: [width, width] each, contiguous; the former of `type`, the latter of W.
   Products(const std::vector<Tensor>& weights, const std::vector<Tensor>& grads, ScalarType type)
       : weights_(weights), grads_(grads), type_(type), width_(weights.front().size(0)) {
+    for (Tensor grad : grads) torch::stable::zero_(grad);
     if (!grads.empty()) sum_ = new_empty(grads.front(), {width_, width_}, kWide);
   }
 

@@ -242,8 +242,8 @@ struct FoundInScratch {
     return representative = room<int64_t>(scratch, count);
   }
 
-  // slot: [num_slots], or null.
-  void pad(const Padded& out, int64_t* slot, int64_t num_slots) const {
+  // Whether all have room. slot: [num_slots], or null.
+  bool pad(const Padded& out, int64_t* slot, int64_t num_slots) const {
     out.count[0] = num_clusters;
     out.count[1] = num_edges;
     const bool fits = num_edges <= out.num_edges && num_clusters <= out.num_clusters;
@@ -256,6 +256,7 @@ struct FoundInScratch {
     copy(edges + num_edges, num_edges, out.edges + out.num_edges, out.num_edges);
     copy(representative, num_clusters, out.representative, out.num_clusters);
     if (slot && !fits) std::fill_n(slot, num_slots, -1);
+    return fits;
   }
 };
 

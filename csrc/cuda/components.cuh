@@ -1,11 +1,10 @@
 // Connected components on CUDA: hook, rank the roots with a scan, look the labels up.
 #pragma once
 
-#include <cub/device/device_scan.cuh>
-
 #include "../core/errors.h"
 #include "../core/union_find.h"
 #include "largest.cuh"
+#include "scan.cuh"
 
 namespace gpn::cuda {
 
@@ -24,20 +23,20 @@ __global__ void hook_edges(Edges edges, Node* parent) {
   }
 }
 
-// Registers: 32.
 template <class Node>
-__global__ void flag_roots(const Node* parent, int64_t num_nodes, Node* flag) {
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) flag[v] = parent[v] == v;
-}
+struct IsRoot {
+  const Node* parent;
+  __device__ Node operator()(int64_t v) const { return parent[v] == v; }
+};
 
-// rank[v] counts the roots up to and including v.
-// Registers: 32.
+// rank counts the roots up to and including v.
 template <class Node>
-__global__ void mark_roots(const Node* rank, int64_t num_nodes, Node* parent) {
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    if (parent[v] == v) parent[v] = Node(~(rank[v] - 1));
+struct MarkRoot {
+  Node* parent;
+  __device__ void operator()(int64_t v, Node rank) const {
+    if (parent[v] == v) parent[v] = Node(~(rank - 1));
   }
-}
+};
 
 // Registers: 32.
 template <class Node>
@@ -49,14 +48,7 @@ __global__ void settle_labels(Node* parent, int64_t num_nodes, int64_t* label) {
 template <class Node, class Scratch>
 void label_components(const Launcher& launch, Node* parent, int64_t num_nodes, int64_t* label,
                       const Scratch& scratch) {
-  if (num_nodes == 0) return;
-  Node* rank = room<Node>(scratch, num_nodes);
-  launch(flag_roots<Node>, num_nodes, parent, num_nodes, rank);
-  size_t bytes = 0;
-  Launcher::check(cub::DeviceScan::InclusiveSum(nullptr, bytes, rank, rank, num_nodes, launch.stream));
-  void* storage = scratch(int64_t(bytes));
-  Launcher::check(cub::DeviceScan::InclusiveSum(storage, bytes, rank, rank, num_nodes, launch.stream));
-  launch(mark_roots<Node>, num_nodes, rank, num_nodes, parent);
+  scan<Node>(launch, num_nodes, IsRoot<Node>{parent}, MarkRoot<Node>{parent}, scratch);
   launch(settle_labels<Node>, num_nodes, parent, num_nodes, label);
 }
 

@@ -10,20 +10,22 @@
 
 namespace gpn::cuda {
 
-// The weights of an MLP's hidden layers, in the type that kernels multiply them in.
+// The weights of an MLP's hidden layers, in the type that kernels multiply them in, and their gradients.
 template <class W>
 class Products {
  public:
-  Products(const std::vector<Tensor>& weights, const std::vector<Tensor>&, ScalarType) {
+  Products(const std::vector<Tensor>& weights, const std::vector<Tensor>& grads, ScalarType) : grads_(grads) {
     const ScalarType wide = std::is_same_v<W, double> ? ScalarType::Double : ScalarType::Float;
     for (const Tensor& weight : weights) {
       weights_.push_back(weight.scalar_type() == wide ? weight : torch::stable::to(weight, wide));
     }
   }
   const W* weight(int64_t layer) const { return weights_[size_t(layer)].template const_data_ptr<W>(); }
+  W* weight_gradient(int64_t layer) const { return grads_[size_t(layer)].template mutable_data_ptr<W>(); }
 
  private:
   std::vector<Tensor> weights_;
+  const std::vector<Tensor>& grads_;
 };
 
 // Makes a tensor's device the current one, for as long as the object lives, and launches on its stream.

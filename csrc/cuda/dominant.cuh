@@ -26,17 +26,18 @@ __device__ void raise_runs(const Edges& edges, const Score* scores, uint64_t* be
   bool all_fit = true;  // asserted after the loop: the call would cost the loop registers
   // The bound is the warp's, not the lane's: all lanes stay for the shuffles.
   for (int64_t first = thread_index() - lane; first < edges.count; first += thread_count()) {
-    const int64_t edge = first + lane;
-    int64_t row = -1;
-    uint64_t key = 0;
-    if (edge < edges.count) {
-      const bool fit = fits(edges.row[edge], edges.num_nodes) && fits(edges.col[edge], edges.num_nodes);
-      all_fit = all_fit && fit;
-      if (fit) {
-        row = edges.row[edge];
-        key = key_of(code_of(scores[edge]), edge);
-      }
-    }
+    // Lanes past the end load the last edge again: so the three loads wait for no branch and for none of
+    // each other.
+    const bool is_edge = first + lane < edges.count;
+    const int64_t edge = is_edge ? first + lane : edges.count - 1;
+    int64_t row = edges.row[edge];
+    const int64_t col = edges.col[edge];
+    const Score score = scores[edge];
+    const bool fit = fits(row, edges.num_nodes) && fits(col, edges.num_nodes);
+    all_fit = all_fit && fit;
+    const bool counts = is_edge && fit;
+    row = counts ? row : -1;
+    uint64_t key = counts ? key_of(code_of(score), edge) : 0;
     const int64_t row_before = __shfl_up_sync(0xffffffffu, row, 1);
     const bool starts_run = row >= 0 && (lane == 0 || row_before != row);
     key = highest_in_run(row, key, lane);
@@ -52,13 +53,19 @@ __global__ void raise_packed(Edges edges, const Score* scores, int64_t first_edg
              [=](uint32_t code, int64_t edge) { return packed_key(code, uint64_t(first_edge + edge)); });
 }
 
+// Where what a node keeps goes.
+struct StoreKept {
+  int64_t* kept;
+  __device__ void operator()(int64_t v, int64_t value) const { kept[v] = value; }
+};
+
 // Registers: 32.
-template <class Keep>
+template <class Keep, class Store>
 __global__ void decode_packed(const uint64_t* keys, int64_t num_nodes, Keep keep, int64_t first_edge,
-                              int64_t* kept) {
+                              Store store) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
     const uint64_t key = keys[v];
-    kept[v] = key == 0 ? -1 : keep(int64_t(packed_edge(key)) - first_edge);
+    store(v, key == 0 ? -1 : keep(int64_t(packed_edge(key)) - first_edge));
   }
 }
 
@@ -81,26 +88,25 @@ __global__ void lower_ids(Edges edges, const Score* scores, const uint64_t* best
 }
 
 // Registers: 32.
-template <class Keep>
+template <class Keep, class Store>
 __global__ void decode_wide(const int64_t* ids, int64_t num_nodes, Keep keep, int64_t first_edge,
-                            int64_t* kept) {
+                            Store store) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    kept[v] = ids[v] == kNoEdge ? -1 : keep(ids[v] - first_edge);
+    store(v, ids[v] == kNoEdge ? -1 : keep(ids[v] - first_edge));
   }
 }
 
-// kept[v] = keep(dominant edge of v), -1 where v has none. `scratch(bytes)` gives device memory that outlives
-// the launches.
-template <class Score, class Keep, class Scratch>
+// store(v, keep(dominant edge of v)), -1 where v has none. keys: [num_nodes]; of v, it may be overwritten
+// when v is stored. `scratch(bytes)` gives device memory that outlives the launches.
+template <class Score, class Keep, class Store, class Scratch>
 void dominant(const Launcher& launch, const Edges& edges, const Score* scores, Keep keep, Form form,
-              int64_t first_edge, int64_t* kept, const Scratch& scratch) {
+              int64_t first_edge, uint64_t* keys, Store store, const Scratch& scratch) {
   const int64_t num_nodes = edges.num_nodes;
-  uint64_t* keys = reinterpret_cast<uint64_t*>(kept);  // one buffer holds the keys and then what is kept
   launch(fill<uint64_t>, num_nodes, keys, num_nodes, 0);
   if constexpr (sizeof(Code<Score>) == 4) {
     if (form != Form::kWide && first_edge + edges.count <= kPackedEdges) {
       launch(raise_packed<Score>, edges.count, edges, scores, first_edge, keys);
-      launch(decode_packed<Keep>, num_nodes, keys, num_nodes, keep, first_edge, kept);
+      launch(decode_packed<Keep, Store>, num_nodes, keys, num_nodes, keep, first_edge, store);
       return;
     }
   }
@@ -108,13 +114,14 @@ void dominant(const Launcher& launch, const Edges& edges, const Score* scores, K
   launch(fill<int64_t>, num_nodes, ids, num_nodes, kNoEdge);
   launch(raise_wide<Score>, edges.count, edges, scores, keys);
   launch(lower_ids<Score>, edges.count, edges, scores, keys, first_edge, ids);
-  launch(decode_wide<Keep>, num_nodes, ids, num_nodes, keep, first_edge, kept);
+  launch(decode_wide<Keep, Store>, num_nodes, ids, num_nodes, keep, first_edge, store);
 }
 
 template <class Score, class Scratch>
 void dominant_kernel(const Launcher& launch, const Edges& edges, const Score* scores, Form form,
                      int64_t first_edge, int64_t* edge, const Scratch& scratch) {
-  dominant(launch, edges, scores, KeepEdge{first_edge}, form, first_edge, edge, scratch);
+  uint64_t* keys = reinterpret_cast<uint64_t*>(edge);  // one buffer holds the keys and then the edges
+  dominant(launch, edges, scores, KeepEdge{first_edge}, form, first_edge, keys, StoreKept{edge}, scratch);
 }
 
 }  // namespace gpn::cuda

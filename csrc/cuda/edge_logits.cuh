@@ -1,6 +1,11 @@
-// What an edge scorer gives before its sigmoid, on CUDA: the features of two nodes in, a score out. A warp
-// takes kRows pairs through all layers; their rows stay in shared memory. Products are those of float32 (or
-// float64) and run without tensor cores.
+// What an edge scorer gives before its sigmoid, on CUDA: the features of two nodes in, a score out, and
+// backward. A warp takes kRows pairs through all layers; their rows stay in shared memory. Products are those
+// of float32 (or float64) and run without tensor cores.
+//
+// Backward keeps no row per pair. It goes over the pairs twice, by their first nodes and by their second
+// ones, and computes each anew, so that what a node gathers is a sum over neighbours in that order. The first
+// time it also adds up the gradients of the parameters. Sums that a block cannot finish, because another one
+// has a part of them, go to memory, to be added in a fixed order.
 #pragma once
 
 #include "../core/scorer.h"
@@ -8,28 +13,101 @@
 
 namespace gpn::cuda {
 
-constexpr int kRows = 4;             // pairs of a warp
-constexpr int kColumns = 4;          // of a lane, for each of its rows, at a time
-constexpr int kRowBytes = 32 << 10;  // shared memory of a block
+template <class W>
+constexpr int kRows = sizeof(W) == 8 ? 4 : 8;  // pairs of a warp
+constexpr int kScorerThreads = 128;            // at most, of a block
+constexpr int kForwardBytes = 32 << 10;        // shared memory of a block
+constexpr int kBackwardBytes = 46 << 10;       // the same, the largest that needs no opt-in but for some ids
+constexpr int kResident = 2;                   // blocks that the registers of a multiprocessor are for
 constexpr int64_t kSpillBlocks = 128;
+constexpr int64_t kPartialBytes = 64 << 20;
+constexpr int64_t kLeastPartials = 32, kMostPartials = 512;  // of blocks; a thread adds them in sequence
 
-// How many values a warp keeps: what goes into a layer and what comes out.
-GPN_HOST_DEVICE int64_t kept_values(int64_t width) { return 2 * kRows * width; }
-// How many values a hidden layer has in memory: its weight, bias, norm weight and norm bias.
-GPN_HOST_DEVICE int64_t packed_values(int64_t width) { return (width + 3) * width; }
+// Read and written at once.
+template <class W>
+struct alignas(16) Four {
+  W value[4];
+};
+template <class W>
+__device__ Four<W> load(const W* from) {
+  return *reinterpret_cast<const Four<W>*>(from);
+}
+template <class W>
+__device__ void store(const Four<W>& four, W* to) {
+  *reinterpret_cast<Four<W>*>(to) = four;
+}
 
-// A hidden layer in one piece, its weight transposed: lanes read neighbours.
+// ------------------------------------------------------------------------------------------- the parameters
+
+// The hidden layers in one piece, their rows filled up with zeros to a multiple of eight.
+template <class W>
+struct PackedLayers {
+  const W* values;
+  int64_t count, width;
+  bool both;  // with the weights as they are, which backward needs, and not only transposed
+
+  GPN_HOST_DEVICE int64_t stride() const { return (width > 0 ? width + 7 : 8) / 8 * 8; }
+  GPN_HOST_DEVICE int64_t matrices() const { return both ? 2 : 1; }
+  GPN_HOST_DEVICE int64_t size() const { return (matrices() * stride() + 3) * stride(); }  // of a layer
+  GPN_HOST_DEVICE const W* transposed(int64_t layer) const { return values + layer * size(); }
+  GPN_HOST_DEVICE const W* weight(int64_t layer) const { return transposed(layer) + stride() * stride(); }
+  GPN_HOST_DEVICE const W* bias(int64_t layer) const {
+    return transposed(layer) + matrices() * stride() * stride();
+  }
+  GPN_HOST_DEVICE const W* norm_weight(int64_t layer) const { return bias(layer) + stride(); }
+  GPN_HOST_DEVICE const W* norm_bias(int64_t layer) const { return norm_weight(layer) + stride(); }
+};
+
 // Registers: 40.
 template <class W>
-__global__ void pack_layer(HiddenLayer<W> layer, const W* weight, int64_t width, W* packed) {
-  for (int64_t at = thread_index(); at < packed_values(width); at += thread_count()) {
-    const int64_t row = at / width, k = at % width;
-    packed[at] = row < width        ? weight[k * width + row]
-                 : row == width     ? layer.bias[k]
-                 : row == width + 1 ? layer.norm_weight[k]
-                                    : layer.norm_bias[k];
+__global__ void pack_layer(HiddenLayer<W> layer, const W* weight, PackedLayers<W> sizes, W* packed) {
+  const int64_t width = sizes.width, stride = sizes.stride(), matrices = sizes.matrices() * stride;
+  for (int64_t at = thread_index(); at < sizes.size(); at += thread_count()) {
+    const int64_t row = at / stride, k = at % stride;
+    W value = 0;
+    if (k >= width) {
+    } else if (row < stride) {
+      if (row < width) value = weight[k * width + row];
+    } else if (row < matrices) {
+      if (row - stride < width) value = weight[(row - stride) * width + k];
+    } else {
+      const W* vector = row == matrices       ? layer.bias
+                        : row == matrices + 1 ? layer.norm_weight
+                                              : layer.norm_bias;
+      value = vector[k];
+    }
+    packed[at] = value;
   }
 }
+
+// `products.weight(layer)` is the weight of a hidden layer, [width, width].
+template <class W, class Products, class Scratch>
+PackedLayers<W> pack_layers(const Launcher& launch, const Scorer<W>& scorer, const Products& products,
+                            bool both, const Scratch& scratch) {
+  PackedLayers<W> layers{nullptr, scorer.layers(), scorer.width, both};
+  W* packed = room<W>(scratch, layers.count * layers.size());
+  for (int64_t layer = 0; layer < layers.count; ++layer) {
+    launch(pack_layer<W>, layers.size(), scorer.hidden[size_t(layer)], products.weight(layer), layers,
+           packed + layer * layers.size());
+  }
+  layers.values = packed;
+  return layers;
+}
+
+// What comes after a hidden layer's LayerNorm.
+template <class W>
+struct Activation {
+  Dropout<W> dropout;
+  const int64_t* seed;  // null where nothing is dropped
+
+  __device__ W factor(int64_t place) const {
+    if (seed == nullptr) return W(1);
+    const uint64_t word = random_word(uint64_t(*seed), uint64_t(place) / kLanes);
+    return dropout.factor(lane_of(word, int64_t(uint64_t(place) % kLanes)));
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ of a warp
 
 // The same in all lanes.
 template <class W>
@@ -38,96 +116,118 @@ __device__ W warp_sum(W value) {
   return value;
 }
 
-// out = rows times the weight, plus the bias.
-template <class W>
-__device__ void multiply_rows(const W* rows, const W* packed, int64_t width, int lane, W* out) {
-  for (int64_t base = lane; base < width; base += kColumns * kWarp) {
-    W sum[kRows][kColumns] = {};
-    for (int64_t k = 0; k < width; ++k) {
-      W weight[kColumns];
-#pragma unroll
-      for (int q = 0; q < kColumns; ++q) {
-        const int64_t c = base + q * kWarp;
-        weight[q] = c < width ? packed[k * width + c] : W(0);
-      }
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const W z = rows[r * width + k];
-#pragma unroll
-        for (int q = 0; q < kColumns; ++q) sum[r][q] += z * weight[q];
-      }
-    }
-#pragma unroll
-    for (int q = 0; q < kColumns; ++q) {
-      const int64_t c = base + q * kWarp;
-      if (c >= width) continue;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) out[r * width + c] = sum[r][q] + packed[width * width + c];
-    }
+// row = the product of two rows of features, zeros after it and where `usable` is false.
+template <class T>
+__device__ void multiply_ends(const T* a, const T* b, bool usable, int64_t width, int64_t stride, int lane,
+                              Sum<T>* row) {
+  for (int64_t k = lane; k < stride; k += kWarp) {
+    row[k] = usable && k < width ? Sum<T>(a[k]) * Sum<T>(b[k]) : Sum<T>(0);
   }
 }
 
-// z = dropout(ReLU(LayerNorm(z))) for one row, whose first value has the place `first`.
+// out = kRows<W> rows times a matrix, [stride, stride].
 template <class W>
-__device__ void normalise_row(const W* norm_weight, const W* norm_bias, int64_t width, int lane,
-                              const Dropout<W>& dropout, const int64_t* seed, int64_t first, W* z) {
+__device__ void multiply_rows(const W* rows, const W* matrix, int stride, int lane, W* out) {
+  for (int c = 4 * lane; c < stride; c += 4 * kWarp) {
+    Four<W> sum[kRows<W>] = {};
+    const W* column = matrix + c;
+    // More at a time would not fit the registers.
+    GPN_NO_UNROLL
+    for (int k = 0; k < stride; k += 4) {
+      Four<W> factor[4];
+      GPN_UNROLL
+      for (int q = 0; q < 4; ++q, column += stride) factor[q] = load(column);
+      GPN_UNROLL
+      for (int r = 0; r < kRows<W>; ++r) {
+        const Four<W> z = load(rows + r * stride + k);
+        GPN_UNROLL
+        for (int q = 0; q < 4; ++q) {
+          GPN_UNROLL
+          for (int i = 0; i < 4; ++i) sum[r].value[i] += z.value[q] * factor[q].value[i];
+        }
+      }
+    }
+    GPN_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) store(sum[r], out + r * stride + c);
+  }
+}
+
+// x = (x + bias - mean) * factor, where the latter two make the mean 0 and the variance 1. Gives the factor.
+template <class W>
+__device__ W normalise_row(const W* bias, int64_t width, int lane, W* x) {
   W sum = 0;
-  for (int64_t k = lane; k < width; k += kWarp) sum += z[k];
+  for (int64_t k = lane; k < width; k += kWarp) {
+    x[k] += bias[k];
+    sum += x[k];
+  }
   const W mean = warp_sum(sum) / W(width);
   W squares = 0;
-  for (int64_t k = lane; k < width; k += kWarp) squares += (z[k] - mean) * (z[k] - mean);
+  for (int64_t k = lane; k < width; k += kWarp) squares += (x[k] - mean) * (x[k] - mean);
   const W factor = W(1) / sqrt(warp_sum(squares) / W(width) + W(kLayerNormEps));
-  for (int64_t k = lane; k < width; k += kWarp) {
-    W y = Dropout<W>::positive((z[k] - mean) * factor * norm_weight[k] + norm_bias[k]);
-    if (seed != nullptr) {
-      const uint64_t place = uint64_t(first + k);
-      const uint64_t word = random_word(uint64_t(*seed), place / kLanes);
-      y *= dropout.factor(lane_of(word, int64_t(place % kLanes)));
-    }
-    z[k] = y;
+  for (int64_t k = lane; k < width; k += kWarp) x[k] = (x[k] - mean) * factor;
+  return factor;
+}
+
+// z = dropout(ReLU(x * norm weight + norm bias)); in place is fine. The first value has the place `first`.
+template <class W>
+__device__ void activate_row(const PackedLayers<W>& layers, int64_t layer, const Activation<W>& activation,
+                             int64_t first, int lane, const W* x, W* z) {
+  const W *weight = layers.norm_weight(layer), *bias = layers.norm_bias(layer);
+  for (int64_t k = lane; k < layers.stride(); k += kWarp) {
+    z[k] = k < layers.width ? Dropout<W>::positive(x[k] * weight[k] + bias[k]) * activation.factor(first + k)
+                            : W(0);
   }
+}
+
+// -------------------------------------------------------------------------------------------------- forward
+
+// How many values a warp keeps: what goes into a layer and what comes out.
+template <class W>
+GPN_HOST_DEVICE int64_t forward_values(int64_t stride) {
+  return 2 * kRows<W> * stride;
 }
 
 // spill: memory for the rows where a block's shared memory is too small, else null.
-// Registers: 128.
+// Registers: 168.
 template <class T>
-__global__ void __launch_bounds__(kMostThreads / 4)
-    score_pairs(Pairs pairs, const T* h, const Sum<T>* packed, int64_t layers, const Sum<T>* weight,
-                const Sum<T>* bias, int64_t width, Dropout<Sum<T>> dropout, const int64_t* seed,
-                Sum<T>* spill, Sum<T>* out) {
+__global__ void __launch_bounds__(kScorerThreads, kResident)
+    score_pairs(Pairs pairs, const T* h, PackedLayers<Sum<T>> layers, Activation<Sum<T>> activation,
+                const Sum<T>* weight, const Sum<T>* bias, Sum<T>* spill, Sum<T>* out) {
   using W = Sum<T>;
-  __shared__ W shared[kRowBytes / sizeof(W)];
+  __shared__ Four<W> shared[kForwardBytes / sizeof(Four<W>)];
   const int lane = threadIdx.x % kWarp;
-  W* rows = spill != nullptr ? spill + thread_index() / kWarp * kept_values(width)
-                             : shared + threadIdx.x / kWarp * kept_values(width);
-  W* hidden = rows + kRows * width;
-  for (int64_t begin = thread_index() / kWarp * kRows; begin < pairs.count;
-       begin += thread_count() / kWarp * kRows) {
-    for (int r = 0; r < kRows; ++r) {
+  const int64_t width = layers.width, stride = layers.stride();
+  W* rows = spill != nullptr ? spill + thread_index() / kWarp * forward_values<W>(stride)
+                             : reinterpret_cast<W*>(shared) + threadIdx.x / kWarp * forward_values<W>(stride);
+  W* hidden = rows + kRows<W> * stride;
+  for (int64_t begin = thread_index() / kWarp * kRows<W>; begin < pairs.count;
+       begin += thread_count() / kWarp * kRows<W>) {
+    GPN_NO_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) {
       const int64_t p = begin + r;
       const bool usable = p < pairs.count && pair_in_range(pairs, p);
-      const T* a = h + (usable ? pairs.first[p] : 0) * width;
-      const T* b = h + (usable ? pairs.second[p] : 0) * width;
-      for (int64_t k = lane; k < width; k += kWarp) rows[r * width + k] = usable ? W(a[k]) * W(b[k]) : W(0);
+      multiply_ends(h + (usable ? pairs.first[p] : 0) * width, h + (usable ? pairs.second[p] : 0) * width,
+                    usable, width, stride, lane, rows + r * stride);
     }
     __syncwarp();
-    for (int64_t layer = 0; layer < layers; ++layer) {
-      const W* parameters = packed + layer * packed_values(width);
-      const W* norm = parameters + (width + 1) * width;
-      multiply_rows(rows, parameters, width, lane, hidden);
+    for (int64_t layer = 0; layer < layers.count; ++layer) {
+      multiply_rows(rows, layers.transposed(layer), stride, lane, hidden);
       __syncwarp();
-      for (int r = 0; r < kRows; ++r) {
-        normalise_row(norm, norm + width, width, lane, dropout, seed,
-                      Scorer<W>::place(layer, begin + r, width), hidden + r * width);
+      GPN_NO_UNROLL
+      for (int r = 0; r < kRows<W>; ++r) {
+        W* row = hidden + r * stride;
+        normalise_row(layers.bias(layer), width, lane, row);
+        activate_row(layers, layer, activation, Scorer<W>::place(layer, begin + r, width), lane, row, row);
       }
       __syncwarp();
       W* used = rows;
       rows = hidden;
       hidden = used;
     }
-    for (int r = 0; r < kRows; ++r) {
+    GPN_NO_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) {
       W sum = 0;
-      for (int64_t k = lane; k < width; k += kWarp) sum += rows[r * width + k] * weight[k];
+      for (int64_t k = lane; k < width; k += kWarp) sum += rows[r * stride + k] * weight[k];
       sum = warp_sum(sum);
       if (lane == 0 && begin + r < pairs.count) out[begin + r] = sum + *bias;
     }
@@ -135,30 +235,440 @@ __global__ void __launch_bounds__(kMostThreads / 4)
   }
 }
 
-// `products.weight(layer)` is the weight of a hidden layer, [width, width].
+// How many warps of a block have room for what they keep, a power of two; 0 if not even one has.
+inline int64_t fitting_warps(const Launcher& launch, int64_t bytes, int64_t warp_bytes, int64_t block_bytes) {
+  const int64_t most = std::min(launch.block_size, kScorerThreads) / kWarp;
+  int64_t warps = 0;
+  for (int64_t wanted = 1; wanted <= most && wanted * warp_bytes + block_bytes <= bytes; wanted *= 2) {
+    warps = wanted;
+  }
+  return warps;
+}
+
 template <class T, class Products, class Scratch>
 void edge_logits_kernel(const Launcher& launch, const Scorer<Sum<T>>& scorer, const T* h, const Pairs& pairs,
                         int64_t, const Products& products, Sum<T>* out, const Scratch& scratch) {
   using W = Sum<T>;
-  const int64_t width = scorer.width;
-  W* packed = room<W>(scratch, scorer.layers() * packed_values(width));
-  for (int64_t layer = 0; layer < scorer.layers(); ++layer) {
-    launch(pack_layer<W>, packed_values(width), scorer.hidden[size_t(layer)], products.weight(layer), width,
-           packed + layer * packed_values(width));
-  }
-  // As many warps a block as its shared memory has room for; if not even one, a few blocks with memory.
+  const PackedLayers<W> layers = pack_layers(launch, scorer, products, false, scratch);
+  const int64_t values = forward_values<W>(layers.stride());
+  const int64_t fitting = fitting_warps(launch, kForwardBytes, values * int64_t(sizeof(W)), 0);
   Launcher warps = launch;
-  const int64_t fitting = int64_t(kRowBytes / sizeof(W)) / std::max<int64_t>(kept_values(width), 1);
-  const int64_t most = std::min(launch.block_size, kMostThreads / 4) / kWarp;
-  warps.block_size = int(std::clamp<int64_t>(fitting, 1, most)) * kWarp;
+  warps.block_size = int(std::max<int64_t>(fitting, 1)) * kWarp;
   W* spill = nullptr;
   if (fitting == 0) {
     warps.max_blocks = std::min(launch.max_blocks, kSpillBlocks);
-    spill = room<W>(scratch, warps.max_blocks * kept_values(width));
+    spill = room<W>(scratch, warps.max_blocks * values);
   }
-  const int64_t lanes = (pairs.count + kRows - 1) / kRows * kWarp;
-  warps(score_pairs<T>, lanes, pairs, h, packed, scorer.layers(), scorer.weight, scorer.bias, width,
-        scorer.dropout, scorer.seed, spill, out);
+  const int64_t lanes = (pairs.count + kRows<W> - 1) / kRows<W> * kWarp;
+  warps(score_pairs<T>, lanes, pairs, h, layers, Activation<W>{scorer.dropout, scorer.seed}, scorer.weight,
+        scorer.bias, spill, out);
+}
+
+// ------------------------------------------------------------------------------------------------- backward
+
+// The pairs in the order of the nodes at one of their ends: first ends have the owners 0, 1, ..., second ends
+// those from num_nodes on. An item is a pair.
+// Registers: 40.
+template <class Index>
+__global__ void own_each_end(Pairs pairs, Index* owner, Index* item) {
+  for (int64_t i = thread_index(); i < 2 * pairs.count; i += thread_count()) {
+    const bool second = i >= pairs.count;
+    const int64_t p = second ? i - pairs.count : i;
+    owner[i] = Index(!pair_in_range(pairs, p) ? 2 * pairs.num_nodes
+                     : second                 ? pairs.num_nodes + pairs.second[p]
+                                              : pairs.first[p]);
+    item[i] = Index(p);
+  }
+}
+
+// What a block keeps.
+template <class W>
+struct BackwardMemory {
+  int layers, stride, rows;  // of a block
+  W* memory;
+
+  // Of a warp, and what a block has beside.
+  static GPN_HOST_DEVICE int64_t warp_values(int64_t layers, int64_t stride) {
+    return 2 * layers * kRows<W> * stride + layers * kRows<W> + sum_values(stride);
+  }
+  static GPN_HOST_DEVICE int64_t sum_values(int64_t stride) { return kSums * stride + 4; }
+  static GPN_HOST_DEVICE int64_t block_values(int64_t stride) { return stride; }
+
+  // What goes into a layer; in backward its gradient takes its place.
+  __device__ W* input(int layer) const { return memory + int64_t(layer) * rows * stride; }
+  // What is normalised in a layer; in backward the gradient of what goes into the LayerNorm.
+  __device__ W* normalised(int layer) const { return input(layers + layer); }
+  // By what it was multiplied.
+  __device__ W* factor(int layer) const { return input(2 * layers) + layer * rows; }
+  // Of each column, what a warp adds to the gradients of bias, norm weight, norm bias, and the last weight;
+  // then what it adds to that of the last bias.
+  __device__ W* sums(int warp) const { return factor(layers) + warp * sum_values(stride); }
+  // What the node at hand has gathered.
+  __device__ W* gathered() const { return sums(rows / kRows<W>); }
+
+  static constexpr int kSums = 4;
+};
+
+// The gradients of the parameters that a block adds up: of every layer the weight, [stride, stride], then
+// bias, norm weight and norm bias; then the last weight and the last bias, [stride] each.
+GPN_HOST_DEVICE int64_t partial_values(int64_t stride) { return (stride + 3) * stride; }
+GPN_HOST_DEVICE int64_t all_partial_values(int64_t layers, int64_t stride) {
+  return layers * partial_values(stride) + 2 * stride;
+}
+
+// One row of a hidden layer: from the gradient of what comes out (grad_z, or in the last layer grad times the
+// weight after it) to that of what goes into the LayerNorm, written over x, which is what was normalised.
+template <class W>
+__device__ void normalise_row_backward(const PackedLayers<W>& layers, int64_t layer,
+                                       const Activation<W>& activation, int64_t first, int lane, W grad,
+                                       const W* last_weight, const W* grad_z, W factor, W* x, W* sums) {
+  const int64_t width = layers.width, stride = layers.stride();
+  const W *weight = layers.norm_weight(layer), *bias = layers.norm_bias(layer);
+  const auto kept = [&](int64_t k) { return activation.factor(first + k); };
+  // The gradient of what comes out of the LayerNorm.
+  const auto grad_y = [&](int64_t k, W y, W kept) {
+    return y > 0 ? (grad_z != nullptr ? grad_z[k] : grad * last_weight[k]) * kept : W(0);
+  };
+  W sum = 0, slope_sum = 0;
+  GPN_NO_UNROLL
+  for (int64_t k = lane; k < width; k += kWarp) {
+    const W y = x[k] * weight[k] + bias[k], by = kept(k), g = grad_y(k, y, by);
+    sum += g * weight[k];
+    slope_sum += g * weight[k] * x[k];
+    if (sums != nullptr) {
+      sums[stride + k] += g * x[k];
+      sums[2 * stride + k] += g;
+      if (grad_z == nullptr) sums[3 * stride + k] += grad * (Dropout<W>::positive(y) * by);
+    }
+  }
+  const W mean = warp_sum(sum) / W(width), slope = warp_sum(slope_sum) / W(width);
+  GPN_NO_UNROLL
+  for (int64_t k = lane; k < width; k += kWarp) {
+    const W g = grad_y(k, x[k] * weight[k] + bias[k], kept(k));
+    x[k] = factor * (g * weight[k] - mean - x[k] * slope);
+    if (sums != nullptr) sums[k] += x[k];
+  }
+}
+
+// total[j, k] += sum over rows of g[row, j] * z[row, k], by all threads of a block.
+template <class W>
+__device__ void add_outer_products(const W* g, const W* z, int rows, int stride, W* total) {
+  constexpr int kSides = sizeof(W) == 8 ? 1 : 2;  // of four rows: two would not fit the registers
+  const int across = stride / 8, down = stride / (4 * kSides);
+  for (int64_t tile = threadIdx.x; tile < int64_t(across) * down; tile += blockDim.x) {
+    const int j = 4 * int(tile / across), k = 4 * int(tile % across);
+    Four<W> sum[kSides][4][2] = {};
+    const W *left_row = g + j, *right_row = z + k;
+    GPN_NO_UNROLL
+    for (int row = 0; row < rows; ++row, left_row += stride, right_row += stride) {
+      const Four<W> right[2] = {load(right_row), load(right_row + stride / 2)};
+      GPN_UNROLL
+      for (int side = 0; side < kSides; ++side) {
+        const Four<W> left = load(left_row + side * (stride / 2));
+        GPN_UNROLL
+        for (int q = 0; q < 4; ++q) {
+          GPN_UNROLL
+          for (int half = 0; half < 2; ++half) {
+            GPN_UNROLL
+            for (int i = 0; i < 4; ++i) sum[side][q][half].value[i] += left.value[q] * right[half].value[i];
+          }
+        }
+      }
+    }
+    GPN_UNROLL
+    for (int side = 0; side < kSides; ++side) {
+      W* to = total + (int64_t(side) * (stride / 2) + j) * stride + k;
+      GPN_UNROLL
+      for (int q = 0; q < 4; ++q, to += stride) {
+        GPN_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          Four<W> value = load(to + half * (stride / 2));
+          GPN_UNROLL
+          for (int i = 0; i < 4; ++i) value.value[i] += sum[side][q][half].value[i];
+          store(value, to + half * (stride / 2));
+        }
+      }
+    }
+  }
+}
+
+// Where what nodes gather from their neighbours goes. A chunk finishes all of its nodes but the first and the
+// last one, which others may have a part of.
+template <class W, class Index>
+struct Gathered {
+  W* sums;  // [num_nodes, width]; added to
+  W* open;  // [2 * chunks, width]: of the first node of a chunk, and of the last one if that differs
+  Index* open_owner;   // [2 * chunks]
+  Index* open_number;  // [2 * chunks]: 0, 1, ...
+};
+
+// by_second: whether nodes are second ends. partial: null, or where the gradients of the parameters go, one
+// [all_partial_values] a block.
+// Registers: 255.
+template <class Index, class T>
+__global__ void __launch_bounds__(kScorerThreads, kResident)
+    gather_gradients(Pairs pairs, Runs<Index> runs, bool by_second, int64_t chunks, int chunk_items,
+                     const Sum<T>* grad, const T* h, PackedLayers<Sum<T>> layers,
+                     Activation<Sum<T>> activation, const Sum<T>* last_weight, Sum<T>* spill, Sum<T>* partial,
+                     Gathered<Sum<T>, Index> gathered) {
+  using W = Sum<T>;
+  using Memory = BackwardMemory<W>;
+  __shared__ Four<W> shared[kBackwardBytes / sizeof(Four<W>)];
+  __shared__ int64_t owners[kScorerThreads / kWarp * kRows<W>];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+  const int64_t width = layers.width;
+  const int stride = int(layers.stride()), last = int(layers.count) - 1;
+  const int64_t block_values =
+      warps * Memory::warp_values(layers.count, stride) + Memory::block_values(stride);
+  const Memory memory{last + 1, stride, warps * kRows<W>,
+                      spill != nullptr ? spill + blockIdx.x * block_values : reinterpret_cast<W*>(shared)};
+  const int64_t own = int64_t(warp) * kRows<W> * stride;  // where the rows of this warp begin
+  W* sums = partial != nullptr ? memory.sums(warp) : nullptr;
+  if (partial != nullptr) {
+    partial += blockIdx.x * all_partial_values(layers.count, stride);
+    for (int64_t i = threadIdx.x; i < all_partial_values(layers.count, stride); i += blockDim.x) {
+      partial[i] = 0;
+    }
+  }
+  const int64_t offset = by_second ? pairs.num_nodes : 0;
+  const int64_t list_begin = int64_t(runs.begin[offset]);
+  const int64_t list_end = int64_t(runs.begin[offset + pairs.num_nodes]);
+
+  for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    const int64_t begin = list_begin + chunk * chunk_items;
+    const int size =
+        begin >= list_end ? 0 : int(list_end - begin < chunk_items ? list_end - begin : chunk_items);
+    const Index* owner_of = runs.owner + begin;
+    const Index* item_of = runs.item + begin;
+    if (threadIdx.x < 2) {
+      gathered.open_owner[2 * chunk + threadIdx.x] =
+          Index(size > 0 ? int64_t(owner_of[threadIdx.x == 0 ? 0 : size - 1]) - offset : pairs.num_nodes);
+      gathered.open_number[2 * chunk + threadIdx.x] = Index(2 * chunk + threadIdx.x);
+    }
+    if (size == 0) continue;
+    int64_t owner = int64_t(*owner_of) - offset;  // whose sum `memory.gathered()` is
+    bool is_first = true;                         // of the chunk
+    for (int64_t k = threadIdx.x; k < width; k += blockDim.x) memory.gathered()[k] = 0;
+
+    for (int step = 0; step < size; step += memory.rows) {
+      const int own_step = step + warp * kRows<W>;
+      GPN_NO_UNROLL
+      for (int r = 0; r < kRows<W>; ++r) {
+        const bool usable = own_step + r < size;
+        const int64_t p = usable ? int64_t(item_of[own_step + r]) : 0;
+        multiply_ends(h + (usable ? pairs.first[p] : 0) * width, h + (usable ? pairs.second[p] : 0) * width,
+                      usable, width, stride, lane, memory.input(0) + own + r * stride);
+        if (lane == 0) {
+          owners[warp * kRows<W> + r] =
+              usable ? int64_t(owner_of[own_step + r]) - offset : int64_t(pairs.num_nodes);
+        }
+      }
+      __syncwarp();
+      for (int layer = 0; layer <= last; ++layer) {
+        W* x = memory.normalised(layer) + own;
+        multiply_rows(memory.input(layer) + own, layers.transposed(layer), stride, lane, x);
+        __syncwarp();
+        GPN_NO_UNROLL
+        for (int r = 0; r < kRows<W>; ++r) {
+          const W factor = normalise_row(layers.bias(layer), width, lane, x + r * stride);
+          if (lane == 0) memory.factor(layer)[warp * kRows<W> + r] = factor;
+          if (layer == last) continue;
+          const int64_t p = own_step + r < size ? int64_t(item_of[own_step + r]) : 0;
+          activate_row(layers, layer, activation, Scorer<W>::place(layer, p, width), lane, x + r * stride,
+                       memory.input(layer + 1) + own + r * stride);
+        }
+        __syncwarp();
+      }
+      for (int layer = last; layer >= 0; --layer) {
+        W* x = memory.normalised(layer) + own;
+        for (int i = lane; sums != nullptr && i < Memory::sum_values(stride); i += kWarp) sums[i] = 0;
+        __syncwarp();
+        GPN_NO_UNROLL
+        for (int r = 0; r < kRows<W>; ++r) {
+          const bool usable = own_step + r < size;
+          const int64_t p = usable ? int64_t(item_of[own_step + r]) : 0;
+          const W g = usable ? grad[p] : W(0);
+          normalise_row_backward(layers, layer, activation, Scorer<W>::place(layer, p, width), lane, g,
+                                 last_weight,
+                                 layer == last ? nullptr : memory.input(layer + 1) + own + r * stride,
+                                 memory.factor(layer)[warp * kRows<W> + r], x + r * stride, sums);
+          if (sums != nullptr && layer == last && lane == 0) sums[Memory::kSums * stride] += g;
+        }
+        __syncwarp();
+        if (partial != nullptr) {
+          __syncthreads();
+          W* total = partial + layer * partial_values(stride);
+          add_outer_products(memory.normalised(layer), memory.input(layer), memory.rows, stride, total);
+          const int columns = layer == last ? Memory::kSums * stride + 1 : 3 * stride;
+          for (int i = threadIdx.x; i < columns; i += blockDim.x) {
+            W sum = 0;
+            for (int from = 0; from < warps; ++from) sum += memory.sums(from)[i];
+            total[int64_t(stride) * stride + i] += sum;  // the last weight and bias are behind the last layer
+          }
+          __syncthreads();
+        }
+        multiply_rows(x, layers.weight(layer), stride, lane, memory.input(layer) + own);
+        __syncwarp();
+      }
+      GPN_NO_UNROLL
+      for (int r = 0; r < kRows<W> && own_step + r < size; ++r) {
+        const int64_t p = int64_t(item_of[own_step + r]);
+        const T* other = h + (by_second ? pairs.first[p] : pairs.second[p]) * width;
+        W* row = memory.input(0) + own + r * stride;
+        for (int64_t k = lane; k < width; k += kWarp) row[k] *= W(other[k]);
+      }
+      __syncthreads();
+      // Columns are independent. All threads follow the owners.
+      const int count = size - step < memory.rows ? size - step : memory.rows;
+      for (int64_t k = threadIdx.x; k < width; k += blockDim.x) {
+        W sum = memory.gathered()[k];
+        int64_t at = owner;
+        bool first = is_first;
+        for (int r = 0; r < count; ++r) {
+          if (owners[r] != at) {
+            if (first) {
+              gathered.open[2 * chunk * width + k] = sum;
+            } else {
+              gathered.sums[at * width + k] += sum;
+            }
+            at = owners[r];
+            first = false;
+            sum = 0;
+          }
+          sum += memory.input(0)[int64_t(r) * stride + k];
+        }
+        memory.gathered()[k] = sum;
+      }
+      is_first = is_first && owners[count - 1] == owner;
+      owner = owners[count - 1];
+      __syncthreads();
+    }
+    for (int64_t k = threadIdx.x; k < width; k += blockDim.x) {
+      gathered.open[(2 * chunk + (is_first ? 0 : 1)) * width + k] = memory.gathered()[k];
+      if (is_first) gathered.open[(2 * chunk + 1) * width + k] = 0;
+    }
+  }
+}
+
+// Where the gradients of a hidden layer go, [width, width] and [width]; of the last one also those of the
+// weight and the bias after it, [width] and one, else null.
+template <class W>
+struct LayerGradients {
+  W* weight;
+  W* bias;
+  W* norm_weight;
+  W* norm_bias;
+  W* last_weight;
+  W* last_bias;
+  // Of number k of a row: first those of the weight, then the others.
+  __device__ W* at(int64_t row, int64_t k, int64_t width) const {
+    if (row < width) return weight + row * width + k;
+    if (row == width + 4) return last_bias;
+    W* vector = row == width       ? bias
+                : row == width + 1 ? norm_weight
+                : row == width + 2 ? norm_bias
+                                   : last_weight;
+    return vector == nullptr ? nullptr : vector + k;
+  }
+};
+
+// Adds up what blocks have added up.
+// Registers: 64.
+template <class W>
+__global__ void add_partials(const W* partial, int64_t blocks, int64_t values, int64_t width, int64_t stride,
+                             LayerGradients<W> out) {
+  const int64_t last = (width + 4) * width;
+  for (int64_t at = thread_index(); at <= last; at += thread_count()) {
+    const int64_t row = at == last ? width + 4 : at / width, k = at == last ? 0 : at % width;
+    W* to = out.at(row, k, width);
+    if (to == nullptr) continue;
+    const int64_t from = (row < width ? row : stride + row - width) * stride + k;
+    double sum = 0;
+    for (int64_t block = 0; block < blocks; ++block) sum += double(partial[block * values + from]);
+    *to = W(sum);
+  }
+}
+
+// Registers: 32.
+template <class T>
+__global__ void round_all(const Sum<T>* values, int64_t count, T* out) {
+  for (int64_t i = thread_index(); i < count; i += thread_count()) out[i] = T(values[i]);
+}
+
+template <class Index, class T, class Products, class Scratch>
+void edge_logits_backward(const Launcher& launch, const Scorer<Sum<T>>& scorer, const Sum<T>* grad,
+                          const T* h, const Pairs& pairs, const Products& products, Sum<T>* grad_h,
+                          const std::vector<ColumnGradients<Sum<T>>>& grads, Sum<T>* grad_bias,
+                          const Scratch& scratch) {
+  using W = Sum<T>;
+  using Memory = BackwardMemory<W>;
+  const int64_t width = scorer.width, nodes = pairs.num_nodes, items = 2 * pairs.count;
+  const int chunk_items = 1 << launch.piece_bits;
+  const int64_t chunks = (pairs.count + chunk_items - 1) / chunk_items;
+  const PackedLayers<W> layers = pack_layers(launch, scorer, products, true, scratch);
+  const int64_t stride = layers.stride(), values = all_partial_values(layers.count, stride);
+  launch(fill<W>, nodes * width, grad_h, nodes * width, W(0));
+
+  Index* owner = room<Index>(scratch, items);
+  Index* item = room<Index>(scratch, items);
+  launch(own_each_end<Index>, items, pairs, owner, item);
+  const Runs<Index> runs = sort_by_owner(launch, owner, item, items, 2 * nodes, scratch);
+
+  const int64_t warp_values = Memory::warp_values(layers.count, stride);
+  const int64_t size = int64_t(sizeof(W)), block_values = Memory::block_values(stride);
+  const int64_t fitting = fitting_warps(launch, kBackwardBytes, warp_values * size, block_values * size);
+  Launcher blocks = launch;
+  blocks.block_size = int(std::max<int64_t>(fitting, 1)) * kWarp;
+  blocks.max_blocks = std::min({launch.max_blocks, chunks, fitting > 0 ? chunks : kSpillBlocks});
+  W* spill = fitting > 0 ? nullptr : room<W>(scratch, blocks.max_blocks * (warp_values + block_values));
+  Launcher adding = blocks;
+  const int64_t fit = std::clamp(kPartialBytes / (values * size), kLeastPartials, kMostPartials);
+  adding.max_blocks = std::min(blocks.max_blocks, fit);
+  W* partial = room<W>(scratch, adding.max_blocks * values);
+
+  const Gathered<W, Index> gathered{grad_h, room<W>(scratch, 2 * chunks * width),
+                                    room<Index>(scratch, 2 * chunks), room<Index>(scratch, 2 * chunks)};
+  Index* open_begin = room<Index>(scratch, nodes + 1);
+  const Runs<Index> open{gathered.open_owner, gathered.open_number, open_begin, 2 * chunks, nodes};
+  for (const bool by_second : {false, true}) {
+    (by_second ? blocks : adding)(gather_gradients<Index, T>, chunks * blocks.block_size, pairs, runs,
+                                  by_second, chunks, chunk_items, grad, h, layers,
+                                  Activation<W>{scorer.dropout, scorer.seed}, scorer.weight, spill,
+                                  by_second ? nullptr : partial, gathered);
+    launch(find_begins<Index>, nodes + 1, open.owner, open.count, nodes, open_begin);
+    fold(launch, open, width, RowTerm<W>{gathered.open, width}, AddTo<W>{grad_h}, scratch);
+  }
+  for (int64_t layer = 0; layer < layers.count; ++layer) {
+    const auto& to = grads[size_t(layer)];
+    const LayerGradients<W> out{products.weight_gradient(layer),
+                                to[0],
+                                to[1],
+                                to[2],
+                                to[3],
+                                layer + 1 == layers.count ? grad_bias : nullptr};
+    launch(add_partials<W>, (width + 4) * width + 1, partial + layer * partial_values(stride),
+           adding.max_blocks, values, width, stride, out);
+  }
+}
+
+template <class T, class Products, class Scratch>
+void edge_logits_backward_kernel(const Launcher& launch, const Scorer<Sum<T>>& scorer, const Sum<T>* grad,
+                                 const T* h, const Pairs& pairs, int64_t, const Products& products, T* grad_h,
+                                 const std::vector<ColumnGradients<Sum<T>>>& grads, Sum<T>* grad_bias,
+                                 const Scratch& scratch) {
+  using W = Sum<T>;
+  const int64_t count = pairs.num_nodes * scorer.width;
+  W* sums = nullptr;
+  if constexpr (std::is_same_v<T, W>) {
+    sums = grad_h;
+  } else {
+    sums = room<W>(scratch, count);
+  }
+  with_index(std::max(2 * pairs.count, 2 * pairs.num_nodes), [&](auto index) {
+    edge_logits_backward<decltype(index)>(launch, scorer, grad, h, pairs, products, sums, grads, grad_bias,
+                                          scratch);
+  });
+  if constexpr (!std::is_same_v<T, W>) launch(round_all<T>, count, sums, count, grad_h);
 }
 
 }  // namespace gpn::cuda

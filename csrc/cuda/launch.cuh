@@ -5,7 +5,6 @@
 
 #include <cuda_runtime.h>
 
-#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -72,16 +71,6 @@ __device__ inline bool in_range(int64_t id, int64_t num_nodes) {
 template <class T>
 __global__ void fill(T* out, int64_t count, T value) {
   for (int64_t i = thread_index(); i < count; i += thread_count()) out[i] = value;
-}
-
-// Runs f with the narrowest unsigned integer that numbers `count` things, and one more.
-template <class F>
-void with_index(int64_t count, const F& f) {
-  if (count < std::numeric_limits<uint32_t>::max()) {
-    f(uint32_t());
-  } else {
-    f(uint64_t());
-  }
 }
 
 }  // namespace gpn::cuda

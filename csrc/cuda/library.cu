@@ -1,5 +1,4 @@
 // The operators for CUDA tensors.
-#include "../ops/edge_logits.h"
 #include "../ops/register.h"
 #include "coarsen.cuh"
 #include "components.cuh"
@@ -12,13 +11,10 @@
 #include "pair_dot.cuh"
 #include "pair_product.cuh"
 #include "parse.cuh"
+#include "partition.cuh"
 #include "progress.cuh"
 #include "reduce.cuh"
 #include "sorted_pairs.cuh"
 #include "undirected.cuh"
 
-STABLE_TORCH_LIBRARY_IMPL(gpn, CUDA, m) {
-  GPN_IMPLEMENT_OPERATORS(m, gpn::cuda::Device)
-  // Its backward is a loop over tiles, in gpn_ops/ops/.
-  m.impl("edge_logits", GPN_BOX(gpn::cuda::Device, edge_logits));
-}
+STABLE_TORCH_LIBRARY_IMPL(gpn, CUDA, m) { GPN_IMPLEMENT_OPERATORS(m, gpn::cuda::Device) }

@@ -62,9 +62,17 @@ __global__ void mask_backward(Edges edges, const int64_t* cluster, int64_t num_c
   }
 }
 
+// order: those of InnerEdges for these edges, or null.
 template <class T, class Scratch>
 void mask_kernel(const Launcher& launch, const Edges& edges, const T* scores, const int64_t* cluster,
-                 int64_t num_clusters, T* total, int64_t* count, const Scratch& scratch) {
+                 int64_t num_clusters, const uint32_t* order, T* total, int64_t* count,
+                 const Scratch& scratch) {
+  if (order && num_clusters <= edges.num_nodes) {
+    const uint32_t* begin = order + 2 * edges.count;
+    const Runs<uint32_t> runs{order, order + edges.count, begin, edges.count, num_clusters};
+    fold(launch, runs, 1, RowTerm<T>{scores, 1}, StoreMask<T>{total, count}, scratch);
+    return;
+  }
   with_index(std::max(edges.count, num_clusters), [&](auto index) {
     mask<decltype(index)>(launch, edges, scores, cluster, num_clusters, total, count, scratch);
   });

@@ -6,40 +6,45 @@
 
 namespace gpn::cuda {
 
-// Registers: 40.
+// A node's choice, and its parent before any hook.
 template <class Node>
-__global__ void start_from_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
-  for (int64_t v = thread_index(); v < num_nodes; v += thread_count())
-    parent[v] = first_parent(Node(v), Node(neighbour[v]));
-}
+struct StoreChoice {
+  Node* choice;
+  Node* parent;
+  __device__ void operator()(int64_t v, int64_t neighbour) const {
+    choice[v] = Node(neighbour);
+    parent[v] = first_parent(Node(v), Node(neighbour));
+  }
+};
 
-// What start_from_choices left: the choices of a larger node.
+// What the first parents left: the choices of a larger node.
 // Registers: 32.
 template <class Node>
-__global__ void hook_choices(const int64_t* neighbour, int64_t num_nodes, Node* parent) {
+__global__ void hook_choices(const Node* choice, int64_t num_nodes, Node* parent) {
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    if (neighbour[v] > v) hook(parent, Node(v), Node(neighbour[v]));
+    if (choice[v] > v) hook(parent, Node(v), choice[v]);
   }
 }
 
-template <class Node, class Scratch>
-void label_choices(const Launcher& launch, const int64_t* neighbour, int64_t num_nodes, int64_t* label,
-                   const Scratch& scratch) {
-  Node* parent = room<Node>(scratch, num_nodes);
-  launch(start_from_choices<Node>, num_nodes, neighbour, num_nodes, parent);
-  launch(hook_choices<Node>, num_nodes, neighbour, num_nodes, parent);
-  label_components(launch, parent, num_nodes, label, scratch);
+// cluster: [num_nodes], which holds the keys first.
+template <class Node, class Score, class Scratch>
+void label_choices(const Launcher& launch, const Edges& edges, const Score* scores, Form form,
+                   int64_t first_edge, int64_t* cluster, const Scratch& scratch) {
+  Node* choice = room<Node>(scratch, edges.num_nodes);
+  Node* parent = room<Node>(scratch, edges.num_nodes);
+  dominant(launch, edges, scores, KeepColumn{edges.col}, form, first_edge,
+           reinterpret_cast<uint64_t*>(cluster), StoreChoice<Node>{choice, parent}, scratch);
+  launch(hook_choices<Node>, edges.num_nodes, choice, edges.num_nodes, parent);
+  label_components(launch, parent, edges.num_nodes, cluster, scratch);
 }
 
 template <class Score, class Scratch>
 void parse_kernel(const Launcher& launch, const Edges& edges, const Score* scores, int64_t* cluster,
                   const Scratch& scratch) {
-  // One buffer holds the keys, then each node's choice, then its cluster.
-  dominant(launch, edges, scores, KeepColumn{edges.col}, Form::kAutomatic, 0, cluster, scratch);
   if (edges.num_nodes <= std::numeric_limits<int32_t>::max()) {
-    label_choices<int32_t>(launch, cluster, edges.num_nodes, cluster, scratch);
+    label_choices<int32_t>(launch, edges, scores, Form::kAutomatic, 0, cluster, scratch);
   } else {
-    label_choices<int64_t>(launch, cluster, edges.num_nodes, cluster, scratch);
+    label_choices<int64_t>(launch, edges, scores, Form::kAutomatic, 0, cluster, scratch);
   }
 }
 

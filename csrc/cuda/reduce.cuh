@@ -14,7 +14,8 @@
 
 namespace gpn::cuda {
 
-// Items in the order of their owners, ascending items within one. An owner of num_owners: the item has none.
+// Items in the order of their owners, ascending items within one. An owner from num_owners on: the item has
+// none.
 template <class Index>
 struct Runs {
   const Index* owner;  // [count]
@@ -32,7 +33,7 @@ __global__ void find_begins(const Index* owner, int64_t count, int64_t num_owner
     int64_t low = 0, high = count;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      if (int64_t(owner[middle]) < o) {
+      if (owner[middle] < Index(o)) {
         low = middle + 1;
       } else {
         high = middle;
@@ -150,8 +151,8 @@ __global__ void __launch_bounds__(kMostThreads, 1)
     // Whose piece it may be: the run that reaches into the stretch, or out of it.
     const int64_t item = starts ? ((stretch + 1) << stretch_bits) - 1 : stretch << stretch_bits;
     if (item >= runs.count) continue;
+    if (runs.owner[item] >= Index(runs.num_owners)) continue;
     const int64_t owner = int64_t(runs.owner[item]);
-    if (owner == runs.num_owners) continue;
     const Run run = run_at(runs, owner, level, levels.bits);
     const int64_t first = stretch << levels.bits;
     if (run.length <= size || (run.begin >= first) != starts) continue;

@@ -15,13 +15,13 @@ struct WithoutDirection {
 template <class Found, class Scratch>
 void undirected_kernel(const Launcher& launch, const Edges& edges, int64_t* slot, Found& found,
                        const Scratch& scratch) {
-  distinct(launch, edges, WithoutDirection(), [](int64_t*) {}, slot, found, scratch);
+  distinct(launch, edges, WithoutDirection(), nullptr, slot, found, scratch);
 }
 
 template <class Scratch>
 void undirected_padded_kernel(const Launcher& launch, const Edges& edges, int64_t* slot, const Padded& out,
                               const Scratch& scratch) {
-  distinct_padded(launch, edges, WithoutDirection(), [](int64_t*) {}, slot, out, scratch);
+  distinct_padded(launch, edges, WithoutDirection(), nullptr, slot, nullptr, out, scratch);
 }
 
 }  // namespace gpn::cuda

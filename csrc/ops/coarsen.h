@@ -51,11 +51,11 @@ std::tuple<Tensor, Tensor, Tensor> coarsen(const Tensor& given_edge_index, const
 }
 
 template <class Device>
-std::tuple<Tensor, Tensor, Tensor, Tensor> coarsen_padded(const Tensor& given_edge_index,
-                                                          const Tensor& given_cluster, int64_t num_clusters,
-                                                          int64_t num_edges, bool self_loops, bool with_slot,
-                                                          std::optional<Tensor> given_batch) {
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> coarsen_padded(
+    const Tensor& given_edge_index, const Tensor& given_cluster, int64_t num_clusters, int64_t num_edges,
+    bool self_loops, bool with_slot, std::optional<Tensor> given_batch, bool with_order) {
   check_coarsen(given_edge_index, given_cluster, given_batch);
+  if (with_order && self_loops) fail("with_order: expected no self_loops");
   check_count("num_clusters", num_clusters);
   check_count("num_edges", num_edges);
   const Device device(given_edge_index);
@@ -65,14 +65,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> coarsen_padded(const Tensor& given_ed
   const Tensor slot = new_ids<Device>(cluster, with_slot ? edges.count : 0);
   const Tensor coarse = Device::new_tensor(cluster, {2, num_edges}, ScalarType::Long);
   const Tensor representative = new_ids<Device>(cluster, num_clusters), count = new_ids<Device>(cluster, 2);
+  if (with_order && !narrow_index(edges.count)) fail("with_order: expected fewer than 2^32 - 1 edges");
+  const Tensor order = Device::new_tensor(
+      cluster, {with_order ? InnerEdges::size(edges.count, edges.num_nodes) : 0}, ScalarType::Int);
   const Padded padded{coarse.mutable_data_ptr<int64_t>(), num_edges,
                       representative.mutable_data_ptr<int64_t>(), num_clusters,
                       count.mutable_data_ptr<int64_t>()};
   coarsen_padded_kernel(device.run, edges, cluster.const_data_ptr<int64_t>(), self_loops,
                         given_batch ? batch.const_data_ptr<int64_t>() : nullptr,
-                        with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr, padded,
-                        Scratch<Device>(cluster));
-  return {coarse, slot, representative, count};
+                        with_slot ? slot.mutable_data_ptr<int64_t>() : nullptr,
+                        with_order ? reinterpret_cast<uint32_t*>(order.mutable_data_ptr<int32_t>()) : nullptr,
+                        padded, Scratch<Device>(cluster));
+  return {coarse, slot, representative, count, order};
 }
 
 }  // namespace gpn

@@ -91,7 +91,8 @@ Tensor edge_logits(const Tensor& given_h, const Tensor& given_pairs, const std::
   const Tensor out = Device::new_tensor(h, {pairs.size(1)}, tensors.wide());
   GPN_DISPATCH(h, "gpn::edge_logits", [&] {
     using W = Sum<scalar_t>;
-    typename Device::template Products<W> products(tensors.weights, {}, tensors.type());
+    const std::vector<Tensor> no_grads;
+    typename Device::template Products<W> products(tensors.weights, no_grads, tensors.type());
     edge_logits_kernel(device.run, tensors.on_pointers<W>(dropout, seed), h.const_data_ptr<scalar_t>(),
                        pairs_of(pairs, h.size(0)), tile_rows, products, out.mutable_data_ptr<W>(),
                        Scratch<Device>(h));
@@ -116,9 +117,7 @@ std::vector<Tensor> edge_logits_backward(const Tensor& given_grad, const Tensor&
   for (const Tensor& parameter : parameters) {
     std::vector<int64_t> shape;
     for (int64_t d = 0; d < parameter.dim(); ++d) shape.push_back(parameter.size(d));
-    Tensor zeros = Device::new_tensor(h, shape, tensors.wide());
-    torch::stable::zero_(zeros);
-    results.push_back(zeros);
+    results.push_back(Device::new_tensor(h, shape, tensors.wide()));
   }
   for (size_t l = 0; l < tensors.weights.size(); ++l)
     weight_grads.push_back(results[1 + kHiddenParameters * l]);

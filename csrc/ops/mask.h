@@ -7,20 +7,29 @@ namespace gpn {
 
 template <class Device>
 std::tuple<Tensor, Tensor> mask(const Tensor& given_edge_index, const Tensor& given_scores,
-                                const Tensor& given_cluster, int64_t num_clusters) {
+                                const Tensor& given_cluster, int64_t num_clusters,
+                                std::optional<Tensor> given_order) {
   check_edge_index(given_edge_index);
   check_scores(given_scores, given_edge_index);
   check_cluster(given_cluster, given_edge_index);
   check_count("num_clusters", num_clusters);
+  if (given_order) {
+    check_dtype("order", *given_order, ScalarType::Int);
+    const int64_t size = InnerEdges::size(given_edge_index.size(1), given_cluster.size(0));
+    check_shape("order", *given_order, {{"2 num_edges + num_nodes + 1", size}});
+    check_device("order", *given_order, "edge_index", given_edge_index);
+  }
   const Device device(given_edge_index);
   const Tensor edge_index = readable(given_edge_index), scores = contiguous(given_scores),
-               cluster = contiguous(given_cluster);
+               cluster = contiguous(given_cluster),
+               order = given_order ? contiguous(*given_order) : edge_index;
   const Edges edges = edges_of(edge_index, cluster.size(0));
   const Tensor total = new_rows<Device>(scores, num_clusters), count = new_ids<Device>(scores, num_clusters);
   GPN_DISPATCH(scores, "gpn::mask", [&] {
-    mask_kernel(device.run, edges, scores.const_data_ptr<scalar_t>(), cluster.const_data_ptr<int64_t>(),
-                num_clusters, total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(),
-                Scratch<Device>(scores));
+    mask_kernel(
+        device.run, edges, scores.const_data_ptr<scalar_t>(), cluster.const_data_ptr<int64_t>(), num_clusters,
+        given_order ? reinterpret_cast<const uint32_t*>(order.const_data_ptr<int32_t>()) : nullptr,
+        total.mutable_data_ptr<scalar_t>(), count.mutable_data_ptr<int64_t>(), Scratch<Device>(scores));
   });
   return {total, count};
 }

@@ -95,6 +95,12 @@ class ParseHierarchy(torch.nn.Module):
         for name, module in {"pool": pool, **given}.items():
             if not isinstance(module, torch.nn.Module):
                 raise TypeError(f"{name}: expected a module, got {module!r}")
+        signature = inspect.signature(pool.forward)
+        if not _takes_any_keyword(signature) and not {"num_graphs", "record"} <= set(signature.parameters):
+            raise TypeError(
+                "pool: expected ParsePooling, or a module that is called as it is, got "
+                f"{type(pool).__name__}.forward{signature}"
+            )
         self.pool = pool
         self.gnn = gnn
         self.multiset_gnn = multiset_gnn
@@ -162,7 +168,7 @@ class ParseHierarchy(torch.nn.Module):
                 is_sorted = len(tree.levels) > 0 and sizes.one_way_on == 0
                 num_pairs = (sizes.coarse_edges_on + sizes.loops_on) // 2 if is_sorted else None
                 graphs = graphs.with_pairs(num_pairs)
-            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, batch_size)
+            pooled, (numbers, shrinks, goes_on, _) = self._pool(graphs, batch_size)
             sizes = ops.Sizes(*numbers.tolist())
             tree.height += shrinks
             if sizes.nodes < graphs.x.size(0):
@@ -194,7 +200,7 @@ class ParseHierarchy(torch.nn.Module):
         for shape, above in list(itertools.pairwise(shapes))[: self.max_height]:
             graphs, fits = graphs.frozen(goes_on, batch_size).with_padded_pairs(shape.num_pairs)
             room = Room(above.nodes, above.edges, (graphs.batch < batch_size).sum().view(1))
-            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, num_graphs, room)
+            pooled, (numbers, shrinks, goes_on, _) = self._pool(graphs, num_graphs, room)
             overflow = overflow | ~(fits & fit(numbers[-2:], (above.nodes, above.edges)))
             height = height + shrinks[:batch_size]
             shrinks = shrinks > 0
@@ -386,11 +392,10 @@ class _Graphs(NamedTuple):
         if num_nodes == 0:
             left.append(_Graphs(self.x, none, None, self.batch))
             return _Graphs(self.x[:0], none, None, self.batch[:0])
-        stays = wanted.index_select(0, self.batch)
-        order, number = _partition(stays, num_nodes)
+        order, number = ops.partition(wanted, self.batch, num_nodes)
         node, leaves = order[:num_nodes], order[num_nodes:]
         left.append(_Graphs(self.x.index_select(0, leaves), none, None, self.batch.index_select(0, leaves)))
-        edge_index, edge_attr = _induced(stays, number, num_edges, self.edge_index, self.edge_attr)
+        edge_index, edge_attr = _induced(number, num_nodes, num_edges, self.edge_index, self.edge_attr)
         undirected = None
         if self.undirected is not None and num_edges == self.edge_index.size(1):
             pairs, slot = self.undirected
@@ -405,23 +410,16 @@ class _Graphs(NamedTuple):
         )
 
 
-def _partition(stays: Tensor, num_staying: int) -> tuple[Tensor, Tensor]:
-    """Things in a new order, those that stay (1, not 0) before those that do not; and their places in it."""
-    old, staying = torch.arange(stays.size(0), device=stays.device), stays.cumsum(0)
-    number = torch.where(stays > 0, staying - 1, old - staying + num_staying)
-    return torch.empty_like(old).scatter_(0, number, old), number
-
-
 def _renumbered(number: Tensor, edge_index: Tensor) -> Tensor:
     return number.index_select(0, edge_index.flatten()).view(2, -1)
 
 
 def _induced(
-    stays: Tensor, number: Tensor, num_edges: int, edge_index: Tensor, edge_attr: Tensor | None
+    number: Tensor, num_nodes: int, num_edges: int, edge_index: Tensor, edge_attr: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """The edges of the nodes that stay, by their new numbers. No edge leads from them to others."""
+    """The edges of the nodes that stay, the first of the new numbers. No edge leads from them to others."""
     if num_edges < edge_index.size(1):
-        staying = stays.index_select(0, edge_index[0])
+        staying = number.index_select(0, edge_index[0]) < num_nodes
         edge = torch.nonzero_static(staying, size=num_edges).view(-1)
         edge_index = edge_index.index_select(1, edge)
         edge_attr = None if edge_attr is None else edge_attr.index_select(0, edge)
@@ -430,11 +428,12 @@ def _induced(
 
 def _of_graphs(wanted: Tensor, sizes: ops.Sizes, pooled: Pooled, batch: Tensor) -> Pooled:
     """What pooling gave for the graphs that shrink alone, numbered as if only they had been pooled."""
-    node_order, node_number = _partition(wanted.index_select(0, batch), sizes.nodes)
-    stays = wanted.index_select(0, pooled.batch)
-    order, number = _partition(stays, sizes.clusters)
+    node_order, node_number = ops.partition(wanted, batch, sizes.nodes)
+    order, number = ops.partition(wanted, pooled.batch, sizes.clusters)
     node, cluster = node_order[: sizes.nodes], order[: sizes.clusters]
-    edge_index, edge_attr = _induced(stays, number, sizes.coarse_edges, pooled.edge_index, pooled.edge_attr)
+    edge_index, edge_attr = _induced(
+        number, sizes.clusters, sizes.coarse_edges, pooled.edge_index, pooled.edge_attr
+    )
     return Pooled(
         x=pooled.x.index_select(0, cluster),
         edge_index=edge_index,

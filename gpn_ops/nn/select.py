@@ -32,10 +32,12 @@ class Parsed(NamedTuple):
     """bool ``[m]``: which of :obj:`edge_index` took part. On a GPU, which would have to be waited for to
     leave out the others, they are all listed. ``None`` where no others are."""
 
-    def mask(self, num_clusters: int) -> ops.Mask:
-        """:func:`gpn_ops.mask` of the edges that took part."""
+    def mask(self, num_clusters: int, order: Tensor | None = None) -> ops.Mask:
+        """:func:`gpn_ops.mask` of the edges that took part. ``order``: what coarsening found for
+        :obj:`edge_index`, which spares a sort."""
         if self.took_part is None:
-            return ops.mask(self.edge_index, self.scores, self.cluster, num_clusters)
+            edges, scores = self.edge_index, self.scores
+            return ops.Mask(*torch.ops.gpn.mask(edges, scores, self.cluster, num_clusters, order))
         # The others start from a node more, in a cluster more: no cluster holds both their ends.
         row = torch.where(self.took_part, self.edge_index[0], self.cluster.size(0))
         edge_index = torch.stack([row, self.edge_index[1]])

@@ -10,6 +10,7 @@ from .mask import Mask, mask
 from .pair_dot import pair_dot
 from .pair_product import pair_product, pair_product_backward_
 from .parse import parse
+from .partition import partition
 from .progress import Progress, Sizes, coarsen_batch, progress
 from .reduce import accumulate_, cluster_sizes, reduce
 from .residual import residual, residual_sum
@@ -38,6 +39,7 @@ __all__ = [
     "pair_product",
     "pair_product_backward_",
     "parse",
+    "partition",
     "progress",
     "reduce",
     "residual",

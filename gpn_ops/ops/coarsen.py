@@ -168,7 +168,7 @@ def _coarsen_padded(
     if edge_attr is not None:
         check_edge_attr(edge_attr, edge_index, reduce)
         check_reduction(reduce)
-    edges, slot, representative, count = torch.ops.gpn.coarsen_padded(
+    edges, slot, representative, count, _ = torch.ops.gpn.coarsen_padded(
         edge_index, cluster, max_clusters, max_edges, self_loops, edge_attr is not None, batch
     )
     if edge_attr is not None:
@@ -227,21 +227,48 @@ def plain_coarsen_padded(
     self_loops: bool = False,
     with_slot: bool = False,
     batch: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As :func:`plain_coarsen`, in room for ``num_clusters`` and ``num_edges``, and the numbers of clusters
-    and edges."""
-    check_coarsen_padded(edge_index, cluster, num_clusters, num_edges, batch)
+    with_order: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """As :func:`plain_coarsen`, in room for ``num_clusters`` and ``num_edges``; the numbers of clusters and
+    edges; and the edges inside clusters, in the order of these."""
+    check_coarsen_padded(edge_index, cluster, num_clusters, num_edges, batch, self_loops and with_order)
     edges, slot, smallest = plain_coarsen(edge_index, cluster, self_loops, with_slot, batch)
     count = torch.tensor([smallest.size(0), edges.size(1)], device=cluster.device)
     fits = edges.size(1) <= num_edges and smallest.size(0) <= num_clusters
     slot = slot if fits else torch.full_like(slot, -1)
-    return padded(edges, num_edges, fits), slot, padded(smallest, num_clusters, fits), count
+    order = _new_order(edge_index, cluster, with_order).fill_(-1)
+    if with_order and fits:
+        row, col = (cluster.index_select(0, end.long()) for end in edge_index)
+        inner = (row == col).nonzero().view(-1)
+        owner, place = row.index_select(0, inner).sort(stable=True)
+        owners, items, begins = order.split([row.size(0), row.size(0), cluster.size(0) + 1])
+        owners[: inner.numel()], items[: inner.numel()] = owner, inner.index_select(0, place)
+        node = torch.arange(cluster.size(0) + 1, device=cluster.device)
+        begins.copy_(torch.searchsorted(owner, node))
+    return padded(edges, num_edges, fits), slot, padded(smallest, num_clusters, fits), count, order
+
+
+def _new_order(edge_index: Tensor, cluster: Tensor, wanted: bool) -> Tensor:
+    size = order_size(edge_index, cluster) if wanted else 0
+    return edge_index.new_empty(size, dtype=torch.int32)
+
+
+def order_size(edge_index: Tensor, cluster: Tensor) -> int:
+    """Of what coarsening finds for :func:`gpn_ops.mask`: csrc/core/edges.h, ``InnerEdges``."""
+    return 2 * edge_index.size(1) + cluster.size(0) + 1
 
 
 def check_coarsen_padded(
-    edge_index: Tensor, cluster: Tensor, num_clusters: int, num_edges: int, batch: Tensor | None
+    edge_index: Tensor,
+    cluster: Tensor,
+    num_clusters: int,
+    num_edges: int,
+    batch: Tensor | None,
+    order_of_loops: bool,
 ) -> None:
     check_coarsen(edge_index, cluster, batch)
+    if order_of_loops:
+        raise RuntimeError("with_order: expected no self_loops")
     check_count("num_clusters", num_clusters)
     check_count("num_edges", num_edges)
 
@@ -255,13 +282,15 @@ def _(
     self_loops: bool = False,
     with_slot: bool = False,
     batch: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    check_coarsen_padded(edge_index, cluster, num_clusters, num_edges, batch)
+    with_order: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    check_coarsen_padded(edge_index, cluster, num_clusters, num_edges, batch, self_loops and with_order)
     return (
         cluster.new_empty((2, num_edges)),
         cluster.new_empty(edge_index.size(1) if with_slot else 0),
         cluster.new_empty(num_clusters),
         cluster.new_empty(2),
+        _new_order(edge_index, cluster, with_order),
     )
 
 

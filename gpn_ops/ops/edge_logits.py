@@ -1,4 +1,4 @@
-"""What an edge scorer of several layers gives before its sigmoid, a tile of edges at a time."""
+"""What an edge scorer of several layers gives before its sigmoid, without a row of features per edge."""
 
 from typing import Any
 
@@ -34,8 +34,9 @@ def edge_logits(
     r""":math:`\mathrm{MLP}(\mathbf{h}_i \odot \mathbf{h}_j)` for every pair :math:`(i, j)`, where the MLP is
     (Linear, LayerNorm, ReLU, dropout)*, Linear.
 
-    Rows of features exist for one tile of pairs at a time, and are computed anew in backward: dropout too,
-    by the seed. An operator, because :func:`torch.compile` need not see the loop over tiles.
+    Rows of features exist for one tile of pairs at a time, on CUDA for those that a block of threads is at,
+    and are computed anew in backward: dropout too, by the seed. An operator, because :func:`torch.compile`
+    need not see the loop over tiles.
 
     Args:
         h (torch.Tensor): Features of the nodes, :math:`[n, d]`.
@@ -196,9 +197,13 @@ def plain_edge_logits_backward(
 # The form that is made of other operators, for devices that have no kernel of their own.
 torch.library.impl("gpn::edge_logits", "CompositeExplicitAutograd", plain_edge_logits)
 torch.library.impl("gpn::edge_logits_backward", "CompositeExplicitAutograd", plain_edge_logits_backward)
+torch.library.impl(
+    "gpn::_edge_logits_backward_tiles", "CompositeExplicitAutograd", plain_edge_logits_backward
+)
 
 
 @torch.library.register_fake("gpn::edge_logits_backward")
+@torch.library.register_fake("gpn::_edge_logits_backward_tiles")
 def _(
     grad: Tensor,
     h: Tensor,
@@ -218,16 +223,23 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(h, pairs, seed, *parameters)
 
 
+# Channels times hidden layers up to which two warps of the fused kernel of CUDA have room in shared memory.
+# For wider rows it would leave the device idle, and torch's matrix products on tiles are the better choice.
+MOST_FUSED = 256
+
+
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     h, pairs, seed, *parameters = ctx.saved_tensors
-    grad_h, *grads = torch.ops.gpn.edge_logits_backward(
-        grad, h, pairs, parameters, ctx.product, ctx.dropout, seed, ctx.tile_rows
-    )
+    fused = waits.is_host(h.device) or len(parameters) // 4 * h.size(1) <= MOST_FUSED
+    ops = torch.ops.gpn
+    backward = ops.edge_logits_backward if fused else ops._edge_logits_backward_tiles
+    grad_h, *grads = backward(grad, h, pairs, parameters, ctx.product, ctx.dropout, seed, ctx.tile_rows)
     return grad_h, None, grads, None, None, None, None
 
 
 derivatives.register("edge_logits", _backward, _save)
-derivatives.register_last("edge_logits_backward", "EdgeScorer(recompute=False) has them")
+for _last in ("edge_logits_backward", "_edge_logits_backward_tiles"):
+    derivatives.register_last(_last, "EdgeScorer(recompute=False) has them")
 
 
 @register_flop_formula(torch.ops.gpn.edge_logits)
@@ -235,7 +247,7 @@ def _(h: torch.Size, pairs: torch.Size, parameters: list[torch.Size], *_: Any, *
     return product_flops(pairs[1], parameters)
 
 
-@register_flop_formula(torch.ops.gpn.edge_logits_backward)
+@register_flop_formula([torch.ops.gpn.edge_logits_backward, torch.ops.gpn._edge_logits_backward_tiles])
 def _(_: Any, h: torch.Size, pairs: torch.Size, parameters: list[torch.Size], *__: Any, **___: Any) -> int:
     """The hidden layers once more, then two products for every one."""
     hidden = product_flops(pairs[1], parameters[:-2])

@@ -10,6 +10,7 @@ from ..checks import (
     check_cluster_values,
     check_count,
     check_device,
+    check_dtype,
     check_floating,
     check_metadata,
     check_shape,
@@ -17,6 +18,7 @@ from ..checks import (
     check_values,
 )
 from . import derivatives
+from .coarsen import order_size
 from .lift import lift
 from .plain import plain_form
 from .reduce import plain_reduce
@@ -65,11 +67,21 @@ def mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int)
     return Mask(*torch.ops.gpn.mask(edge_index, scores, cluster, num_clusters))
 
 
-def check_mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int | torch.SymInt) -> None:
+def check_mask(
+    edge_index: Tensor,
+    scores: Tensor,
+    cluster: Tensor,
+    num_clusters: int | torch.SymInt,
+    order: Tensor | None = None,
+) -> None:
     check_tensor("scores", scores)
     check_metadata(edge_index, scores, None)
     check_cluster(cluster, edge_index)
     check_count("num_clusters", num_clusters)
+    if order is not None:
+        check_dtype("order", order, torch.int32)
+        check_shape("order", order, ("2 num_edges + num_nodes + 1", order_size(edge_index, cluster)))
+        check_device("order", order, "edge_index", edge_index)
 
 
 def check_mask_backward(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> None:
@@ -82,10 +94,10 @@ def check_mask_backward(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> No
 
 @plain_form("mask")
 def plain_mask(
-    edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int
+    edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int, order: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`mask`."""
-    check_mask(edge_index, scores, cluster, num_clusters)
+    """As :func:`mask`; here no order spares anything."""
+    check_mask(edge_index, scores, cluster, num_clusters, order)
     check_cluster_values(cluster, 0, "num_clusters", num_clusters)
     check_values(edge_index, None, cluster.size(0))
     row, col = (cluster.index_select(0, end.long()) for end in edge_index)
@@ -107,8 +119,10 @@ def plain_mask_backward(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> Te
 
 
 @torch.library.register_fake("gpn::mask")
-def _(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
-    check_mask(edge_index, scores, cluster, num_clusters)
+def _(
+    edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int, order: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    check_mask(edge_index, scores, cluster, num_clusters, order)
     return scores.new_empty(num_clusters), cluster.new_empty(num_clusters)
 
 
@@ -118,18 +132,18 @@ def _(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> Tensor:
     return grad.new_empty(edge_index.size(1))
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:
-    edge_index, _, cluster, _ = inputs
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    edge_index, _, cluster, *_ = inputs
     ctx.save_for_backward(edge_index, cluster)
 
 
 def _backward(ctx: Any, grad: Tensor, _grad_count: Tensor | None) -> tuple[Tensor | None, ...]:
     edge_index, cluster = ctx.saved_tensors
     if not torch.is_grad_enabled():
-        return None, torch.ops.gpn.mask_backward(grad, edge_index, cluster), None, None
+        return None, torch.ops.gpn.mask_backward(grad, edge_index, cluster), None, None, None
     # Backward is differentiated in its turn.
     row, col = (cluster.index_select(0, end) for end in edge_index)
-    return None, lift(grad, torch.where(row == col, row, -1)), None, None
+    return None, lift(grad, torch.where(row == col, row, -1)), None, None, None
 
 
 derivatives.register("mask", _backward, _save)

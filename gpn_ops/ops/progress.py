@@ -55,6 +55,9 @@ class Progress(NamedTuple):
     """int64 ``[num_graphs]``: 1 for a graph that has two nodes in one cluster, else 0."""
     goes_on: Tensor
     """int64 ``[num_graphs]``: 1 for one that shrinks and still has an edge between two clusters, else 0."""
+    order: Tensor | None = None
+    """The edges inside clusters, as coarsening sorted them, for the mask of the same edges; ``None`` where
+    nothing was sorted."""
 
 
 def progress(
@@ -84,6 +87,10 @@ def progress(
     return Progress(out[:num_sizes], out[num_sizes : num_sizes + num_graphs], out[num_sizes + num_graphs :])
 
 
+# From so many edges on, coarsening gives no order.
+_MOST_ORDERED = 2**32 - 1
+
+
 def coarsen_batch(
     edge_index: Tensor,
     cluster: Tensor,
@@ -109,11 +116,12 @@ def coarsen_batch(
         check_edge_attr(edge_attr, edge_index, reduce)
         check_reduction(reduce)
     room = (cluster.size(0), edge_index.size(1))
-    edges, slot, representative, count = torch.ops.gpn.coarsen_padded(
-        edge_index, cluster, *room, self_loops, edge_attr is not None, batch
+    with_order = not self_loops and edge_index.size(1) < _MOST_ORDERED
+    edges, slot, representative, count, order = torch.ops.gpn.coarsen_padded(
+        edge_index, cluster, *room, self_loops, edge_attr is not None, batch, with_order
     )
     found = progress(all_edges, batch, num_graphs, cluster, edges, representative, count)
-    found = found._replace(sizes=found.sizes.cpu())
+    found = found._replace(sizes=found.sizes.cpu(), order=order if with_order else None)
     *_, num_clusters, num_edges = found.sizes.tolist()
     if edge_attr is not None:
         edge_attr = joined(edge_attr, slot, num_edges, reduce)

@@ -9,8 +9,8 @@ from torch.utils.flop_counter import register_flop_formula
 from ..checks import check_count, check_x_and_cluster
 from . import derivatives
 from .lift import lift
-from .reduce import accumulate_, cluster_sizes
-from .tiles import Residual, TileDropout, like_parameters, product_flops, tiles, wide_dtype
+from .reduce import accumulate_, cluster_sizes, reduce
+from .tiles import Residual, TileDropout, is_one_tile, like_parameters, product_flops, tiles, wide_dtype
 
 
 def residual(
@@ -92,6 +92,8 @@ def _(
     x: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
 ) -> Tensor:
     block = _block(x, parameters, product, dropout, seed)
+    if is_one_tile(x, x.size(1), len(parameters) // 2):
+        return block.forward(x, 0).to(x.dtype)
     out = torch.empty_like(x)
     for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
         out[tile] = block.forward(x[tile], tile.start)
@@ -116,6 +118,8 @@ def _(
     check_x_and_cluster(x, cluster)
     check_count("num_clusters", num_clusters)
     block = _block(x, parameters, product, dropout, seed)
+    if is_one_tile(x, x.size(1), len(parameters) // 2):
+        return reduce(block.forward(x, 0), cluster, num_clusters).to(x.dtype)
     sums = x.new_zeros(num_clusters, x.size(1), dtype=block.wide)
     for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
         try:
@@ -149,7 +153,7 @@ def _(
     grads = block.start_backward()
     for tile in tiles(x, 0, x.size(1), len(parameters) // 2):
         rows = grad[tile] if cluster is None else lift(grad, cluster[tile])
-        grad_x[tile] = block.backward(rows.to(block.wide), x[tile], tile.start)
+        block.backward(rows.to(block.wide), x[tile], tile.start, out=grad_x[tile])
     return [grad_x, *like_parameters(grads, parameters)]
 
 

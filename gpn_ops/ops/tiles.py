@@ -40,6 +40,11 @@ def tiles(rows: Tensor, dim: int, channels: int, num_layers: int) -> Iterator[sl
     yield from cut(rows.size(dim), tile_rows(rows.device, channels, num_layers))
 
 
+def is_one_tile(rows: Tensor, channels: int, num_layers: int) -> bool:
+    """Whether a result of all rows is that of one tile, which then need not be copied."""
+    return 0 < rows.size(0) <= tile_rows(rows.device, channels, num_layers)
+
+
 def cut(num_rows: int, size: int) -> Iterator[slice]:
     """So many rows, in tiles of this size."""
     for start in range(0, num_rows, size):
@@ -270,8 +275,8 @@ class Residual:
             *self.norm.start_backward(),
         ]
 
-    def backward(self, grad: Tensor, x: Tensor, row: int) -> Tensor:
-        """The gradient of the input rows ``x``, which are recomputed."""
+    def backward(self, grad: Tensor, x: Tensor, row: int, out: Tensor) -> None:
+        """The gradient of the input rows ``x``, which are recomputed, into ``out``."""
         self.dropout.start(row)
         x = x.to(self.wide)
         z = self.hidden.forward_saving(x)
@@ -279,7 +284,7 @@ class Residual:
         _, mean, rstd = self.norm.forward(total)
         grad_total = self.norm.backward(grad, total, mean, rstd)
         del total
-        return self.hidden.backward(self.linear.backward(grad_total, z)).add_(grad_total)
+        torch.add(self.hidden.backward(self.linear.backward(grad_total, z)), grad_total, out=out)
 
 
 def like_parameters(grads: list[Tensor], parameters: list[Tensor]) -> list[Tensor]:

@@ -9,9 +9,10 @@ from torch.utils import _pytree as pytree
 
 # All but those that work in place, which only others call.
 _OPERATORS = (
-    "parse dominant components coarsen coarsen_padded undirected undirected_padded sorted_pairs progress "
-    "mask mask_backward reduce reduce_max_backward cluster_sizes lift pair_dot pair_dot_backward "
-    "pair_product dropout edge_logits edge_logits_backward residual residual_sum residual_backward"
+    "parse dominant components coarsen coarsen_padded undirected undirected_padded sorted_pairs partition "
+    "progress mask mask_backward reduce reduce_max_backward cluster_sizes lift pair_dot pair_dot_backward "
+    "pair_product dropout edge_logits edge_logits_backward _edge_logits_backward_tiles "
+    "residual residual_sum residual_backward"
 )
 
 

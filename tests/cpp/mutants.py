@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from planting import ROOT, main, plant, run
+from planting import ROOT, first_problem, main, plant, run
 
 SCRATCH = ROOT / "build" / "mutants"
 CXX = os.environ.get("CXX", "c++")
@@ -52,6 +52,7 @@ class Mutant:
 
 PARSE = "test_cuda_parse"
 POOLING = "test_cuda_pooling"
+SCORER = "test_cuda_scorer"
 SCHEDULES = "test_schedules"
 CORE = "test_core"
 EMULATION = "test_emulation"
@@ -232,7 +233,7 @@ MUTANTS = [
     Mutant(
         "row-unchecked",
         "csrc/cuda/dominant.cuh",
-        "fits(edges.row[edge], edges.num_nodes) && fits",
+        "fits(row, edges.num_nodes) && fits",
         "fits",
         PARSE,
         "address",
@@ -302,13 +303,13 @@ MUTANTS = [
     Mutant(
         "larger-choices-skipped",
         "csrc/cuda/parse.cuh",
-        "if (neighbour[v] > v) hook",
-        "if (neighbour[v] > v + 1) hook",
+        "if (choice[v] > v) hook",
+        "if (choice[v] > v + 1) hook",
         PARSE,
     ),
     Mutant(
         "storage-too-small",
-        "csrc/cuda/components.cuh",
+        "csrc/cuda/scan.cuh",
         "void* storage = scratch(int64_t(bytes));",
         "void* storage = scratch(int64_t(bytes) / 2);",
         PARSE,
@@ -451,8 +452,73 @@ MUTANTS = [
     Mutant(
         "dropped-edges-counted",
         "csrc/cuda/unique_edges.cuh",
-        "key[i] < keys.dropped() && (i == 0",
+        "key[i] >= first_kept && (i == 0",
         "(i == 0",
+        POOLING,
+    ),
+    Mutant(
+        "edges-without-room",
+        "csrc/cuda/unique_edges.cuh",
+        "const bool is_edge = all_fit && i < num_edges;",
+        "const bool is_edge = i < num_edges;",
+        POOLING,
+    ),
+    Mutant(
+        "slots-without-room",
+        "csrc/cuda/unique_edges.cuh",
+        "  if (all_fit) return;\n",
+        "  return;\n",
+        POOLING,
+    ),
+    Mutant(
+        "clusters-counted-one-short",
+        "csrc/cuda/unique_edges.cuh",
+        "raise_from_warp(most + 1, counts);",
+        "raise_from_warp(most, counts);",
+        POOLING,
+        quick=True,
+    ),
+    Mutant(
+        "gaps-between-clusters-overlooked",
+        "csrc/cuda/unique_edges.cuh",
+        "if (node == clusters.num_nodes) {",
+        "if (node == clusters.num_nodes + 1) {",
+        POOLING,
+    ),
+    Mutant(
+        "inner-edges-by-their-place",
+        "csrc/cuda/unique_edges.cuh",
+        "inside ? uint32_t(edge_id[i])",
+        "inside ? uint32_t(i)",
+        POOLING,
+    ),
+    Mutant(
+        "edges-of-no-cluster-summed",
+        "csrc/cuda/reduce.cuh",
+        "runs.owner[item] >= Index(runs.num_owners)",
+        "runs.owner[item] == Index(runs.num_owners)",
+        POOLING,
+        "address",
+    ),
+    Mutant(
+        "inner-edges-begin-one-late",
+        "csrc/cuda/unique_edges.cuh",
+        "inner.cluster[middle] < uint32_t(c);",
+        "inner.cluster[middle] <= uint32_t(c);",
+        POOLING,
+    ),
+    Mutant(
+        "inner-edges-out-of-order-on-the-cpu",
+        "csrc/cpu/coarsen.h",
+        "next[c + 1] += next[c];",
+        "next[c + 1] += next[0];",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "room-of-pairs-ends-early",
+        "csrc/cuda/sorted_pairs.cuh",
+        "so_far <= num_pairs &&",
+        "so_far < num_pairs &&",
         POOLING,
     ),
     Mutant(
@@ -471,9 +537,9 @@ MUTANTS = [
     ),
     Mutant(
         "representative-plain",
-        "csrc/cuda/coarsen.cuh",
-        "atomic_lower(representative + cluster[v], v);",
-        "representative[cluster[v]] = v;",
+        "csrc/cuda/unique_edges.cuh",
+        "atomic_lower(clusters.representative + c, v);",
+        "clusters.representative[c] = v;",
         POOLING,
         "race",
     ),
@@ -507,6 +573,127 @@ MUTANTS = [
         "partial[at] = double(Sum<T>(T(sum)));",
         POOLING,
     ),
+    # ------------------------------------------------------------------------------------------ edge scorer
+    Mutant(
+        "scorer-without-its-last-pairs",
+        "csrc/cuda/edge_logits.cuh",
+        "(pairs.count + kRows<W> - 1) / kRows<W> * kWarp",
+        "pairs.count / kRows<W> * kWarp",
+        SCORER,
+    ),
+    Mutant(
+        "norm-before-all-products",
+        "csrc/cuda/edge_logits.cuh",
+        """lane, hidden);
+      __syncwarp();""",
+        """lane, hidden);""",
+        SCORER,
+        "race",
+    ),
+    Mutant(
+        "padding-as-it-was",
+        "csrc/cuda/edge_logits.cuh",
+        "for (int64_t k = lane; k < stride; k += kWarp) {\n    row[k]",
+        "for (int64_t k = lane; k < width; k += kWarp) {\n    row[k]",
+        SCORER,
+    ),
+    Mutant(
+        "gradient-through-what-relu-dropped",
+        "csrc/cuda/edge_logits.cuh",
+        "return y > 0 ? (grad_z",
+        "return y > -0.1 ? (grad_z",
+        SCORER,
+        quick=True,
+    ),
+    Mutant(
+        "draws-of-another-layer",
+        "csrc/cuda/edge_logits.cuh",
+        "normalise_row_backward(layers, layer, activation, Scorer<W>::place(layer, p, width)",
+        "normalise_row_backward(layers, layer, activation, Scorer<W>::place(0, p, width)",
+        SCORER,
+    ),
+    Mutant(
+        "draws-by-the-place-in-the-order",
+        "csrc/cuda/edge_logits.cuh",
+        "activate_row(layers, layer, activation, Scorer<W>::place(layer, p, width)",
+        "activate_row(layers, layer, activation, Scorer<W>::place(layer, own_step + r, width)",
+        SCORER,
+    ),
+    Mutant(
+        "gradient-to-the-node-itself",
+        "csrc/cuda/edge_logits.cuh",
+        "h + (by_second ? pairs.first[p] : pairs.second[p]) * width",
+        "h + (by_second ? pairs.second[p] : pairs.first[p]) * width",
+        SCORER,
+    ),
+    Mutant(
+        "first-node-of-a-chunk-as-if-whole",
+        "csrc/cuda/edge_logits.cuh",
+        "            if (first) {\n",
+        "            if (false && first) {\n",
+        SCORER,
+    ),
+    Mutant(
+        "last-node-of-a-chunk-forgotten",
+        "csrc/cuda/edge_logits.cuh",
+        "if (is_first) gathered.open[(2 * chunk + 1) * width + k] = 0;",
+        "gathered.open[(2 * chunk + 1) * width + k] = 0;",
+        SCORER,
+    ),
+    Mutant(
+        "second-part-of-a-chunk-left-as-it-was",
+        "csrc/cuda/edge_logits.cuh",
+        "if (is_first) gathered.open[(2 * chunk + 1) * width + k] = 0;",
+        "",
+        SCORER,
+    ),
+    Mutant(
+        "outer-products-before-all-rows",
+        "csrc/cuda/edge_logits.cuh",
+        "          __syncthreads();\n          W* total",
+        "          W* total",
+        SCORER,
+        "race",
+    ),
+    Mutant(
+        "rows-overwritten-under-outer-products",
+        "csrc/cuda/edge_logits.cuh",
+        "behind the last layer\n          }\n          __syncthreads();",
+        "behind the last layer\n          }",
+        SCORER,
+        "race",
+    ),
+    Mutant(
+        "next-rows-before-all-are-added",
+        "csrc/cuda/edge_logits.cuh",
+        "owner = owners[count - 1];\n      __syncthreads();",
+        "owner = owners[count - 1];",
+        SCORER,
+        "race",
+    ),
+    Mutant(
+        "one-block-not-added",
+        "csrc/cuda/edge_logits.cuh",
+        "for (int64_t block = 0; block < blocks; ++block)",
+        "for (int64_t block = 0; block < blocks - (blocks > 1); ++block)",
+        SCORER,
+    ),
+    Mutant(
+        "half-of-a-gradient-of-weights-twice",
+        "csrc/cuda/edge_logits.cuh",
+        "load(left_row + side * (stride / 2));",
+        "load(left_row);",
+        SCORER,
+        quick=True,
+    ),
+    Mutant(
+        "pairs-that-do-not-exist-have-owners",
+        "csrc/cuda/edge_logits.cuh",
+        "!pair_in_range(pairs, p) ? 2 * pairs.num_nodes",
+        "!pair_in_range(pairs, p) ? 0",
+        SCORER,
+        "address",
+    ),
     # ------------------------------------------------------------------------------------------- launching
     Mutant(
         "grid-rounds-down",
@@ -532,17 +719,17 @@ MUTANTS = [
     ),
     Mutant(
         "arguments-swapped",
-        "csrc/cuda/components.cuh",
-        "num_nodes, rank, num_nodes, parent);",
-        "num_nodes, parent, num_nodes, rank);",
+        "csrc/cuda/parse.cuh",
+        "edges.num_nodes, choice, edges.num_nodes, parent);",
+        "edges.num_nodes, parent, edges.num_nodes, choice);",
         PARSE,
         quick=True,
     ),
     Mutant(
         "pointer-in-the-place-of-a-size",
-        "csrc/cuda/components.cuh",
-        "num_nodes, rank, num_nodes, parent);",
-        "num_nodes, rank, parent, num_nodes);",
+        "csrc/cuda/parse.cuh",
+        "edges.num_nodes, choice, edges.num_nodes, parent);",
+        "edges.num_nodes, choice, parent, edges.num_nodes);",
         PARSE,
         "compiler",
     ),
@@ -688,9 +875,24 @@ MUTANTS = [
     Mutant(
         "pair-of-a-reverse-by-its-own-place",
         "csrc/cuda/sorted_pairs.cuh",
-        "rank[row <= col ? e : reverse] - 1",
-        "rank[e] - 1",
+        "if (reverse >= 0) slot[reverse] = pair;",
+        "if (reverse >= 0) slot[reverse] = pair + (reverse > e);",
         POOLING,
+    ),
+    Mutant(
+        "the-others-one-place-too-far",
+        "csrc/core/edges.h",
+        "num_wanted + v - so_far;",
+        "num_wanted + v - so_far + 1;",
+        POOLING,
+    ),
+    Mutant(
+        "graphs-out-of-range-wanted",
+        "csrc/core/edges.h",
+        "uint64_t(batch[v]) < uint64_t(num_graphs) && graphs",
+        "graphs",
+        POOLING,
+        "address",
     ),
     Mutant(
         "self-loops-keep-a-graph-going",
@@ -1163,6 +1365,20 @@ MUTANTS = [
         COUNTS,
     ),
     Mutant(
+        "terms-that-change-overlooked",
+        "tests/cpp/emulation/cub/device/device_scan.cuh",
+        "if (in[i] != terms[size_t(i)])",
+        "if (false)",
+        EMULATION,
+    ),
+    Mutant(
+        "tiles-write-before-they-have-read",
+        "tests/cpp/emulation/cub/device/device_scan.cuh",
+        "      __syncthreads();\n",
+        "",
+        EMULATION,
+    ),
+    Mutant(
         "scan-without-its-first-kernel",
         "tests/cpp/emulation/cub/launches.h",
         "  observer->launched(init, 1, 0, descriptors);\n",
@@ -1238,29 +1454,33 @@ def outcome(mutant: Mutant) -> str | None:
     return None
 
 
-def prepare(chosen: list[Mutant]) -> str | None:
+def prepare(chosen: list[Mutant], jobs: int) -> str | None:
     """Builds what all share, and runs every test without a bug."""
-    modes: dict[str, set[str]] = {}
-    for mutant in chosen:
-        modes.setdefault("result" if mutant.shows == "compiler" else mutant.shows, set()).add(mutant.test)
+    wanted = {("result" if mutant.shows == "compiler" else mutant.shows, mutant.test) for mutant in chosen}
     SCRATCH.mkdir(parents=True, exist_ok=True)
     sources = SCRATCH / "unplanted"
     copy_sources(sources)
-    for mode, tests in modes.items():
+
+    def shared(mode: str) -> str | None:
         source = sources / "tests" / "cpp" / "emulation" / "emulation.cpp"
         command = [CXX, *compile_flags(mode), f"-I{source.parent}", "-c", str(source)]
         status, output = run([*command, "-o", str(emulation_object(mode))], timeout=600)
-        if status != 0:
-            return output
-        for test in sorted(tests):
-            executable = sources / f"{test}-{mode}"
-            status, output = build(sources, test, mode, executable)
-            if status == 0:
-                status, output = run([*without_randomised_addresses(), str(executable)], timeout=600)
-            if status != 0:
-                return f"{test} ({mode}) fails without a planted bug:\n{output[-2000:]}"
-    shutil.rmtree(sources)
-    return None
+        return output if status != 0 else None
+
+    def unplanted(mode_and_test: tuple[str, str]) -> str | None:
+        mode, test = mode_and_test
+        executable = sources / f"{test}-{mode}"
+        status, output = build(sources, test, mode, executable)
+        if status == 0:
+            status, output = run([*without_randomised_addresses(), str(executable)], timeout=600)
+        failed = f"{test} ({mode}) fails without a planted bug:\n{output[-2000:]}"
+        return failed if status != 0 else None
+
+    problem = first_problem(shared, sorted({mode for mode, _ in wanted}), jobs)
+    problem = problem or first_problem(unplanted, sorted(wanted), jobs)
+    if problem is None:
+        shutil.rmtree(sources)
+    return problem
 
 
 if __name__ == "__main__":

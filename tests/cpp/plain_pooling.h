@@ -1,6 +1,7 @@
 // Plain solvers of the pooling operators, to compare kernels with.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -44,6 +45,26 @@ inline PlainEdges plain_coarsen(const Edges& edges, const std::vector<int64_t>& 
     kept.push_back(self_loops || renamed.back().first != renamed.back().second);
   }
   return plain_distinct(renamed, kept);
+}
+
+// What InnerEdges says.
+inline std::vector<uint32_t> plain_inner_order(const Edges& edges, const std::vector<int64_t>& cluster) {
+  std::vector<std::pair<int64_t, int64_t>> inner;
+  for (int64_t e = 0; e < edges.count; ++e) {
+    const int64_t c = cluster[size_t(edges.row[e])];
+    if (c == cluster[size_t(edges.col[e])]) inner.emplace_back(c, e);
+  }
+  std::sort(inner.begin(), inner.end());
+  std::vector<uint32_t> order(size_t(2 * edges.count), uint32_t(-1));
+  for (int64_t c = 0; c <= edges.num_nodes; ++c) {
+    order.push_back(
+        uint32_t(std::lower_bound(inner.begin(), inner.end(), std::pair(c, int64_t(-1))) - inner.begin()));
+  }
+  for (size_t i = 0; i < inner.size(); ++i) {
+    order[i] = uint32_t(inner[i].first);
+    order[size_t(edges.count) + i] = uint32_t(inner[i].second);
+  }
+  return order;
 }
 
 inline PlainEdges plain_undirected(const Edges& edges) {

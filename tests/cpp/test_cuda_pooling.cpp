@@ -10,6 +10,7 @@
 #include "cuda/lift.cuh"
 #include "cuda/mask.cuh"
 #include "cuda/pair_product.cuh"
+#include "cuda/partition.cuh"
 #include "cuda/progress.cuh"
 #include "cuda/sorted_pairs.cuh"
 #include "cuda/undirected.cuh"
@@ -96,16 +97,62 @@ std::vector<T> rounded(const std::vector<Sum<T>>& values) {
 // ----------------------------------------------------------------------------------------------- unique
 // edges
 
+// With clusters in room for so many, if there are any.
 template <class Id, class View>
 PlainEdges unique_edges(const Launcher& launch, const Edges& edges, View view, bool with_slot,
-                        const Scratch& memory) {
-  const cuda::UniqueEdges<Id> unique(launch, edges, view, edges.num_nodes, with_slot, memory);
-  const int64_t count = unique.last_rank() ? *unique.last_rank() : 0;
-  int64_t* row = memory.array<int64_t>(count);
-  int64_t* col = memory.array<int64_t>(count);
+                        const Scratch& memory, const int64_t* cluster = nullptr, int64_t room = 0) {
+  const cuda::Clusters clusters{cluster, edges.num_nodes, memory.array<int64_t>(room), room};
+  int64_t* counts = memory.array<int64_t>(2);
   int64_t* slot = with_slot ? memory.array<int64_t>(edges.count) : nullptr;
-  unique.write(row, col, slot);
-  return {to_host(row, count), to_host(col, count), to_host(slot, with_slot ? edges.count : 0)};
+  const cuda::UniqueEdges<Id> unique(launch, edges, view, clusters, slot, {}, counts, memory);
+  CHECK((counts[0] == 0) == (cluster == nullptr));
+  const int64_t count = counts[1];
+  int64_t* row = memory.array<int64_t>(2 * count);
+  unique.write({row, count, memory.array<int64_t>(counts[0]), counts[0], nullptr});
+  return {to_host(row, count), to_host(row + count, count), to_host(slot, with_slot ? edges.count : 0)};
+}
+
+// Makes what a kernel finds the size of.
+struct FoundOnDevice {
+  const Scratch& memory;
+  int64_t *edges = nullptr, *representative = nullptr;
+  int64_t num_edges = 0, num_clusters = 0;
+  int64_t* new_edges(int64_t count) { return edges = memory.array<int64_t>(2 * (num_edges = count)); }
+  int64_t* new_representative(int64_t count) {
+    return representative = memory.array<int64_t>(num_clusters = count);
+  }
+};
+
+// In room that may be too small; with the order of the inner edges where there are no self-loops.
+void test_padded(Random& random, const Launcher& launch, const Graph<float>& graph,
+                 const std::vector<int64_t>& cluster, bool self_loops, const std::vector<int64_t>& smallest) {
+  const Scratch memory(random());
+  const PlainEdges expected = plain_coarsen(graph.edges(), cluster, self_loops);
+  const int64_t count = int64_t(graph.row.size()), num_edges = int64_t(expected.row.size()),
+                num_clusters = int64_t(smallest.size());
+  const int64_t room = std::max<int64_t>(num_edges + random.of<int64_t>({-1, 0, 1, 40}), 0),
+                clusters = std::max<int64_t>(num_clusters + random.of<int64_t>({-1, 0, 1, 40}), 0);
+  const bool fits = num_edges <= room && num_clusters <= clusters;
+  const Padded out{memory.array<int64_t>(2 * room), room, memory.array<int64_t>(clusters), clusters,
+                   memory.array<int64_t>(2)};
+  int64_t* slot = memory.array<int64_t>(count);
+  const int64_t size = InnerEdges::size(count, graph.num_nodes);
+  uint32_t* order = self_loops ? nullptr : memory.array<uint32_t>(size);
+  cuda::coarsen_padded_kernel(launch, on_device(graph, memory), memory.copy(cluster), self_loops, nullptr,
+                              slot, order, out, memory);
+  CHECK(to_host(out.count, 2) == (std::vector<int64_t>{num_clusters, num_edges}));
+  const auto padded = [&](std::vector<int64_t> values, int64_t size) {
+    values.resize(size_t(fits ? int64_t(values.size()) : 0));
+    values.resize(size_t(size), -1);
+    return values;
+  };
+  CHECK(to_host(out.edges, room) == padded(expected.row, room));
+  CHECK(to_host(out.edges + room, room) == padded(expected.col, room));
+  CHECK(to_host(out.representative, clusters) == padded(smallest, clusters));
+  CHECK(to_host(slot, count) == (fits ? expected.slot : padded({}, count)));
+  if (self_loops) return;
+  CHECK(to_host(order, size) == (fits ? plain_inner_order(graph.edges(), cluster)
+                                      : std::vector<uint32_t>(size_t(size), uint32_t(-1))));
 }
 
 void test_unique_edges(Random& random) {
@@ -118,26 +165,30 @@ void test_unique_edges(Random& random) {
   for (int64_t c = 0; c < bound; ++c) cluster[size_t(c)] = c;  // no gaps
   const int64_t* device_cluster = memory.copy(cluster);
 
+  std::vector<int64_t> smallest(static_cast<size_t>(bound));
+  for (int64_t v = graph.num_nodes - 1; v >= 0; --v) smallest[size_t(cluster[size_t(v)])] = v;
+
   for (const bool self_loops : {false, true}) {
     const cuda::BetweenClusters view{device_cluster, self_loops};
     PlainEdges expected = plain_coarsen(graph.edges(), cluster, self_loops);
-    CHECK(unique_edges<uint32_t>(launch, edges, view, true, memory) == expected);
-    CHECK(unique_edges<uint64_t>(launch, edges, view, true, memory) == expected);
+    const auto unique = [&]<class Id>(Id, bool with_slot) {
+      return unique_edges<Id>(launch, edges, view, with_slot, memory, device_cluster, graph.num_nodes);
+    };
+    CHECK(unique(uint32_t(), true) == expected);
+    CHECK(unique(uint64_t(), true) == expected);
     expected.slot.clear();
-    CHECK(unique_edges<uint32_t>(launch, edges, view, false, memory) == expected);
+    CHECK(unique(uint32_t(), false) == expected);
+
+    FoundOnDevice found{memory};
+    cuda::coarsen_kernel(launch, edges, device_cluster, self_loops, nullptr, nullptr, found, memory);
+    CHECK(to_host(found.edges, found.num_edges) == expected.row);
+    CHECK(to_host(found.edges + found.num_edges, found.num_edges) == expected.col);
+    CHECK(to_host(found.representative, found.num_clusters) == smallest);
+    test_padded(random, launch, graph, cluster, self_loops, smallest);
   }
   CHECK(unique_edges<uint32_t>(launch, edges, cuda::WithoutDirection(), true, memory) ==
         plain_undirected(graph.edges()));
 
-  int64_t* largest = memory.copy<int64_t>({-1});
-  launch(cuda::raise_largest<int64_t, cuda::AssertCluster>, graph.num_nodes, device_cluster, graph.num_nodes,
-         cuda::AssertCluster{graph.num_nodes}, largest);
-  CHECK(*largest == bound - 1);
-  int64_t* representative = memory.array<int64_t>(bound);
-  cuda::smallest_nodes(launch, device_cluster, graph.num_nodes, bound, representative);
-  std::vector<int64_t> smallest(static_cast<size_t>(bound));
-  for (int64_t v = graph.num_nodes - 1; v >= 0; --v) smallest[size_t(cluster[size_t(v)])] = v;
-  CHECK(to_host(representative, bound) == smallest);
   CHECK(record.assertions.empty());
 }
 
@@ -154,6 +205,30 @@ void test_sorted_pairs(Random& random) {
   CHECK(part(ends, 0, num_pairs) == expected.row && part(ends, num_pairs, 2 * num_pairs) == expected.col);
   CHECK(to_host(slot, num_edges) == expected.slot);
   CHECK(record.assertions.empty());
+}
+
+void test_partition(Random& random) {
+  const Scratch memory(random());
+  const int64_t num_nodes = random.of<int64_t>({0, 1, 33, 3000}), num_graphs = 1 + random.below(9);
+  const std::vector<int64_t> graphs = random_ids(random, num_graphs, 0, 2);
+  const std::vector<int64_t> batch = random_ids(random, num_nodes, -1, num_graphs + 1);
+  std::vector<int64_t> order, others, number(static_cast<size_t>(num_nodes));
+  for (int64_t v = 0; v < num_nodes; ++v) {
+    const int64_t g = batch[size_t(v)];
+    (g >= 0 && g < num_graphs && graphs[size_t(g)] ? order : others).push_back(v);
+  }
+  const int64_t num_wanted = int64_t(order.size());
+  order.insert(order.end(), others.begin(), others.end());
+  for (int64_t i = 0; i < num_nodes; ++i) number[size_t(order[size_t(i)])] = i;
+  const Wanted wanted{memory.copy(graphs), num_graphs, memory.copy(batch)};
+  int64_t* out = memory.array<int64_t>(num_nodes);
+  int64_t* places = memory.array<int64_t>(num_nodes);
+  cuda::partition_kernel(random_launcher(random), wanted, num_nodes, num_wanted, out, places, memory);
+  CHECK(to_host(out, num_nodes) == order && to_host(places, num_nodes) == number);
+  CHECK(record.assertions.empty());
+  cuda::partition_kernel(random_launcher(random), wanted, num_nodes, num_wanted + 1, out, places, memory);
+  CHECK(record.assertions.size() == (num_nodes > 0));
+  record.assertions.clear();
 }
 
 void test_progress(Random& random) {
@@ -206,7 +281,8 @@ void test_bad_ids(Random& random) {
   const std::vector<float> scores(graph.row.size(), 1);
   float* total = memory.array<float>(1);
   int64_t* count = memory.array<int64_t>(1);
-  cuda::mask<uint32_t>(launch, edges, memory.copy(scores), memory.copy(cluster), 1, total, count, memory);
+  cuda::mask_kernel(launch, edges, memory.copy(scores), memory.copy(cluster), 1, nullptr, total, count,
+                    memory);
   CHECK(*count == std::max<int64_t>(int64_t(good.row.size()), 1) && *total == float(*count));
   CHECK(record.assertions.empty() != any_bad);
   record.assertions.clear();
@@ -223,13 +299,14 @@ void test_bad_ids(Random& random) {
   launch(cuda::lift<float>, graph.num_nodes, segments, sums, memory.array<float>(graph.num_nodes));
   CHECK(record.assertions.size() == 1);
   record.assertions.clear();
-  int64_t* largest = memory.copy<int64_t>({-1});
-  launch(cuda::raise_largest<int64_t, cuda::AssertCluster>, graph.num_nodes, segments.cluster,
-         graph.num_nodes, cuda::AssertCluster{graph.num_nodes}, largest);
-  CHECK(record.assertions.size() == 1 && *largest == (graph.num_nodes > 1 ? 0 : -1));
+  FoundOnDevice found{memory};
+  const Edges none{nullptr, nullptr, 0, graph.num_nodes};
+  cuda::coarsen_kernel(launch, none, segments.cluster, false, nullptr, nullptr, found, memory);
+  CHECK(record.assertions.size() == 1 && found.num_clusters == (graph.num_nodes > 1));
   record.assertions.clear();
-  cuda::smallest_nodes(launch, memory.copy<int64_t>({1}), 1, 2,
-                       memory.array<int64_t>(2));  // nobody is in cluster 0
+  const Edges two{nullptr, nullptr, 0, 2};
+  cuda::coarsen_kernel(launch, two, memory.copy<int64_t>({1, 1}), false, nullptr, nullptr, found,
+                       memory);  // nobody is in cluster 0
   CHECK(record.assertions.size() == 1);
   record.assertions.clear();
 }
@@ -313,9 +390,14 @@ void test_mask(Random& random) {
   const Edges edges = on_device(graph, memory);
   T* total = memory.array<T>(num_clusters);
   int64_t* count = memory.array<int64_t>(num_clusters);
+  const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters, piece_of(launch));
   cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, total, count,
                     memory);
-  const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters, piece_of(launch));
+  CHECK(same_bits(total, plain.total));
+  CHECK(to_host(count, num_clusters) == plain.count);
+  const uint32_t* order = memory.copy(plain_inner_order(graph.edges(), cluster));
+  cuda::mask_kernel(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, order, total,
+                    count, memory);
   CHECK(same_bits(total, plain.total));
   CHECK(to_host(count, num_clusters) == plain.count);
 
@@ -480,6 +562,7 @@ int main(int argc, char** argv) {
     }
     test_unique_edges(random);
     test_sorted_pairs(random);
+    test_partition(random);
     test_progress(random);
     test_bad_ids(random);
     test_bad_pairs(random);

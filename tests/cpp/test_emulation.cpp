@@ -10,7 +10,8 @@
 #include <set>
 
 #include "check.h"
-#include "cuda/launch.cuh"
+#include "cuda/scan.cuh"
+#include "device.h"
 #include "seeds.h"
 
 namespace gpn::test {
@@ -341,6 +342,52 @@ void test_cub() {
   CHECK(selected == 3);
 }
 
+// Terms computed where they are read, and sums used where they would be written: `spread` places away.
+struct Squares {
+  const int* values;
+  int operator()(int64_t i) const { return values[i] * values[i]; }
+};
+struct StoreFrom {
+  int* values;
+  int64_t count, spread;
+  void operator()(int64_t i, int sum) const { values[(i + spread) % count] = sum; }
+};
+
+// A tile reads before it writes, so its sums may go anywhere in it; a term of another tile must not change.
+void test_scans(emulation::Random& random) {
+  const int64_t count = 1 + random.below(6000);
+  const bool one_tile = count <= 128 * 15;
+#if defined(__SANITIZE_THREAD__)
+  const int64_t misuse = 0;  // which it would report
+#else
+  const int64_t misuse = count / 2;
+#endif
+  const int64_t spread = one_tile ? random.below(count) : random.of<int64_t>({0, 0, misuse});
+  const Scratch memory(random());
+  const cuda::Launcher launch{nullptr};
+  int* values = memory.array<int>(count);
+  std::vector<int> expected(static_cast<size_t>(count));
+  int sum = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = int(random.below(9));
+    sum += values[i] * values[i];
+    expected[size_t((i + spread) % count)] = sum;
+  }
+  bool failed = false;
+  try {
+    cuda::scan<int>(launch, count, Squares{values}, StoreFrom{values, count, spread}, memory);
+  } catch (const std::exception& error) {
+    failed = true;
+  }
+  failed = failed || has(record.failure, "a term changed during a scan");
+  if (one_tile || spread == 0) {
+    CHECK(!failed && to_host(values, count) == expected);
+  } else if (emulation::settings.policy == emulation::Policy::kSequential) {
+    CHECK(failed);
+  }
+  emulation::clear();
+}
+
 }  // namespace
 }  // namespace gpn::test
 
@@ -353,6 +400,7 @@ int main(int argc, char** argv) {
     test_atomics();
     if (seed < 8) test_misuse();
     test_assertions();
+    test_scans(random);
   });
   if (failed) return failed;
   test_schedules();

@@ -255,6 +255,12 @@ void test_clusters(Engine& random) {
       for (int64_t v = num_nodes - 1; v >= 0; --v) expected[size_t(cluster[size_t(v)])] = v;
       cpu::smallest_nodes(Threads{threads}, narrow.data(), num_nodes, count, smallest.data());
       CHECK(smallest == expected);
+      if (num_nodes == 0) continue;
+      const Graph<float> graph{
+          random_ids(random, 90, 0, num_nodes), random_ids(random, 90, 0, num_nodes), {}, num_nodes};
+      std::vector<uint32_t> order(size_t(InnerEdges::size(90, num_nodes)));
+      cpu::order_inner_edges(graph.edges(), cluster.data(), InnerEdges::of(order.data(), 90));
+      CHECK(order == plain_inner_order(graph.edges(), cluster));
     }
   }
 }

@@ -56,16 +56,21 @@ inline void count_radix_sort(int64_t items, int bits, int64_t key_bytes, int64_t
 // One pass over tiles that look back at each other: dispatch_scan.cuh, dispatch_select_if.cuh,
 // dispatch_reduce_by_key.cuh (for run lengths).
 inline void count_single_pass(const char* init, const char* sweep, int64_t items, int64_t bytes, int64_t read,
-                              int64_t written) {
+                              int64_t written, int64_t sweeps = 1) {
   if (observer == nullptr) return;
   const int64_t descriptors = (in_steps(items, 128 * scaled_items(15, bytes)) + 32) * 2 * bytes;
   observer->launched(init, 1, 0, descriptors);
-  observer->launched(sweep, 1, read + descriptors, written + descriptors);
+  observer->launched(sweep, sweeps, read + descriptors, written + descriptors);
 }
 inline void count_scan(int64_t items, int64_t bytes) {
   if (items == 0) return;
   count_single_pass("cub::DeviceScanInitKernel", "cub::DeviceScanKernel", items, bytes, items * bytes,
                     items * bytes);
+}
+
+// The same without the kernel and what the items move, which a launch counts.
+inline void count_scan_of_iterators(int64_t items, int64_t bytes) {
+  count_single_pass("cub::DeviceScanInitKernel", "cub::DeviceScanKernel", items, bytes, 0, 0, 0);
 }
 
 // dispatch_reduce.cuh (Policy600).
