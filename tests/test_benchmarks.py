@@ -125,6 +125,23 @@ def test_a_limit_of_processor_time_does_not_count_waiting(common, monkeypatch):
     assert common.isolated(os._exit, 1, **limits) == common.OUT_OF_MEMORY
 
 
+def short_calls(common):
+    """How long calls of a millisecond of work are found to take."""
+
+    def spin():
+        start = time.thread_time_ns()
+        while time.thread_time_ns() < start + 1_000_000:
+            pass
+
+    return [common.elapsed(spin, CPU) for _ in range(20)]
+
+
+def test_a_limit_of_processor_time_does_not_make_the_clock_coarse(common, monkeypatch):
+    monkeypatch.setattr(common, "clock", common.PROCESSOR)
+    times = common.isolated(short_calls, common, memory_bytes=8 << 30, seconds=60)
+    assert all(0.001 <= seconds < 0.002 for seconds in times)
+
+
 class PatchedCuda:
     """Gives torch.cuda answers in whatever process it is unpickled in: the spawned one, before it works."""
 
