@@ -126,20 +126,16 @@ def test_a_limit_of_processor_time_does_not_count_waiting(common, monkeypatch):
 
 
 def short_calls(common):
-    """How long calls of a millisecond of work are found to take."""
-
-    def spin():
-        start = time.thread_time_ns()
-        while time.thread_time_ns() < start + 1_000_000:
-            pass
-
-    return [common.elapsed(spin, CPU) for _ in range(20)]
+    """How long calls of a millisecond or so are found to take. They ask the system for nothing, which would
+    set its clocks."""
+    return [common.elapsed(lambda: sum(range(30_000)), CPU) for _ in range(20)]
 
 
 def test_a_limit_of_processor_time_does_not_make_the_clock_coarse(common, monkeypatch):
     monkeypatch.setattr(common, "clock", common.PROCESSOR)
     times = common.isolated(short_calls, common, memory_bytes=8 << 30, seconds=60)
-    assert all(0.001 <= seconds < 0.002 for seconds in times)
+    assert min(times) > 0
+    assert len(set(times)) > len(times) / 2
 
 
 class PatchedCuda:
