@@ -103,7 +103,7 @@ def test_no_thread_takes_more_than_1024_items_in_sequence(emulation):
     leaf = torch.arange(1, 3000)
     edges = torch.stack([torch.zeros_like(leaf), leaf])
     edge_index, x = torch.cat([edges, edges.flip(0)], dim=1), torch.randn(3000, 2, requires_grad=True)
-    pool = ParsePooling(2)
+    pool = ParsePooling(2, recompute=True)
     calls = record(emulation, lambda: pool(x, edge_index).x.sum().backward())
     assert {"parse", "coarsen", "mask", "edge_logits", "edge_logits_backward"} <= {c.operator for c in calls}
     for call in emulation.count(calls):
