@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from planting import ROOT, main, plant, run
+from planting import ROOT, first_problem, main, plant, run
 
 SCRATCH = ROOT / "build" / "mutants-python"
 # Beside the copies of these, what is only read is linked to.
@@ -46,6 +46,7 @@ TEST_FILES = {
     "gpn_ops/ops/lift.py": "tests/test_reduce.py",
     "gpn_ops/ops/mask.py": "tests/test_mask.py",
     "gpn_ops/ops/reduce.py": "tests/test_reduce.py",
+    "models/autoencoder.py": "tests/models/test_reconstruct.py",
     "models/baselines.py": "tests/models/test_baselines.py",
     "models/blocks.py": "tests/models/test_blocks.py",
     "models/common.py": "tests/models/test_files.py",
@@ -706,6 +707,13 @@ MUTANTS = [
         "test_gradients_count_in_a_step",
     ),
     Mutant(
+        "summary-drops-times-without-a-peak",
+        "benchmarks/pages/training.py",
+        "if name in seconds else []",
+        "if not isinstance(peak, str) else []",
+        "test_report_summary_and_plot",
+    ),
+    Mutant(
         "model-that-ran-out-is-missing-from-the-plot",
         "benchmarks/pages/training.py",
         "for read in (common.curves, common.exhausted))",
@@ -715,9 +723,16 @@ MUTANTS = [
     Mutant(
         "summary-hides-who-is-better",
         "benchmarks/pages/training.py",
-        'row.append(", ".join(map(common.cell, ratios)) or str(peak))',
-        'row.append(", ".join(map(common.times, ratios)) or str(peak))',
+        'row.append(", ".join(map(common.cell, ratios)))',
+        'row.append(", ".join(common.cell(ratio).strip("*") for ratio in ratios))',
         "test_report_summary_and_plot",
+    ),
+    Mutant(
+        "clock-goes-in-ticks",
+        "benchmarks/common.py",
+        "now = time.thread_time if",
+        "now = time.process_time if",
+        "test_a_limit_of_processor_time_does_not_make_the_clock_coarse",
     ),
     Mutant(
         "out-of-time-called-out-of-memory",
@@ -755,6 +770,27 @@ MUTANTS = [
         "test_counts_by_hand",
     ),
     Mutant(
+        "every-ring-round-a-cage",
+        "models/substructures.py",
+        "Chem.GetSSSR(molecule)",
+        "molecule.GetRingInfo().AtomRings()",
+        "test_a_cage_has_as_many_rings_as_bonds_beyond_a_tree",
+    ),
+    Mutant(
+        "chance-forgets-what-it-joined",
+        "models/substructures.py",
+        "parts |= dict.fromkeys(one | other, one | other)",
+        "parts |= dict.fromkeys(one, one | other)",
+        "test_as_many_clusters_at_random",
+    ),
+    Mutant(
+        "held-draw-spoils-the-draws-of-others",
+        "models/autoencoder.py",
+        "torch.random.fork_rng(enabled=self.draw is not None)",
+        "torch.random.fork_rng(enabled=False)",
+        "test_a_draw_that_is_held",
+    ),
+    Mutant(
         "fused-rings-joined-in-pairs",
         "models/substructures.py",
         "ring.union(*(other for other in found if other & ring))",
@@ -789,23 +825,28 @@ def copy_sources(to: Path) -> None:
         (to / name).symlink_to(ROOT / name)
 
 
-def pytest(sources: Path, tests: list[str]) -> tuple[int, str]:
+def pytest(sources: Path, tests: list[str], timeout: float = 900) -> tuple[int, str]:
     """The tests of a copy, on its own sources. On the CPU: what a GPU adds is in the tables of C++."""
     options = ["-q", "-x", "-m", "", "--device", "cpu", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(sources), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", *options, *tests]
-    return run(command, timeout=900, cwd=sources, env=environment)
+    return run(command, timeout, cwd=sources, env=environment)
 
 
-def prepare(chosen: list[Mutant]) -> str | None:
+def prepare(chosen: list[Mutant], jobs: int) -> str | None:
     """Runs every test without a bug."""
     sources = SCRATCH / "unplanted"
     copy_sources(sources)
-    status, output = pytest(sources, list(dict.fromkeys(mutant.address for mutant in chosen)))
-    if status != 0:
-        return f"a test fails without a planted bug:\n{output[-2000:]}"
-    shutil.rmtree(sources)
-    return None
+    addresses = list(dict.fromkeys(mutant.address for mutant in chosen))
+
+    def unplanted(tests: list[str]) -> str | None:
+        status, output = pytest(sources, tests, timeout=3600)  # of all of them
+        return f"a test fails without a planted bug:\n{output[-2000:]}" if status != 0 else None
+
+    problem = first_problem(unplanted, [share for k in range(jobs) if (share := addresses[k::jobs])], jobs)
+    if problem is None:
+        shutil.rmtree(sources)
+    return problem
 
 
 def outcome(mutant: Mutant) -> str | None:

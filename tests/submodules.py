@@ -12,6 +12,18 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+
+def _vmap_takes_views() -> bool:
+    try:
+        torch.vmap(lambda x: x.view(torch.int32))(torch.ones(2, 2))
+    except RuntimeError:
+        return False
+    return True
+
+
+NEEDS_VMAP_OF_VIEWS = pytest.mark.skipif(
+    not _vmap_takes_views(), reason=f"vmap of torch {torch.__version__} does not view scores as integers"
+)
 CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
 GRADIENTS = pytest.mark.parametrize("gradients", [True, False], ids=["gradients", "no gradients"])
 

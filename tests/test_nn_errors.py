@@ -10,6 +10,8 @@ from torch import Tensor
 
 pytest.importorskip("torch_geometric", reason="gpn_ops.nn needs torch_geometric")
 
+from torch_geometric.nn import TopKPooling
+
 from gpn_ops.nn import (
     Adjacency,
     ConnectClusters,
@@ -141,6 +143,11 @@ def test_a_bad_setting_is_named(make, setting, bad):
     given = {name: value for name, value in needed.items() if name in taken}
     with pytest.raises((RuntimeError, TypeError, ValueError), match=f"^{setting}: expected"):
         make(**{**given, setting: bad})
+
+
+def test_another_pooling_is_refused():
+    with pytest.raises(TypeError, match=r"^pool: expected ParsePooling, .*, got TopKPooling\.forward\(x"):
+        ParseHierarchy(TopKPooling(8))
 
 
 def test_graphs_of_huge_numbers():

@@ -617,6 +617,7 @@ def test_transforms_of_torch_func(device, options):
             forward_over_reverse()
 
 
+@submodules.NEEDS_VMAP_OF_VIEWS
 def test_gradients_of_every_sample():
     edge_index, x = simple_graph(12, 15), features(12)
     pool = layer(scorer_layers=1, multiset="mean")

@@ -2,6 +2,7 @@
 
 import graphs
 import pytest
+import submodules
 import torch
 from reads import Reads
 from torch.utils.checkpoint import checkpoint
@@ -319,6 +320,7 @@ def test_checkpoint():
     assert all(map(torch.equal, *results))
 
 
+@submodules.NEEDS_VMAP_OF_VIEWS
 @pytest.mark.parametrize("options", [{}, {"scorer_layers": 1, "multiset": "max", "weighted": True}], ids=str)
 def test_vmap_over_parameters(options):
     """Several hierarchies at once, each with trees of its own; gradients too."""

@@ -95,6 +95,12 @@ class ParseHierarchy(torch.nn.Module):
         for name, module in {"pool": pool, **given}.items():
             if not isinstance(module, torch.nn.Module):
                 raise TypeError(f"{name}: expected a module, got {module!r}")
+        signature = inspect.signature(pool.forward)
+        if not _takes_any_keyword(signature) and not {"num_graphs", "record"} <= set(signature.parameters):
+            raise TypeError(
+                "pool: expected ParsePooling, or a module that is called as it is, got "
+                f"{type(pool).__name__}.forward{signature}"
+            )
         self.pool = pool
         self.gnn = gnn
         self.multiset_gnn = multiset_gnn
