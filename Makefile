@@ -23,7 +23,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip -qq --no-input
 SANITIZERS := address undefined thread
 CPP_FILES = $(shell find csrc tests/cpp -name '*.h' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu')
-CTEST = $(BIN)/ctest --output-on-failure --no-tests=error
+CTEST = $(BIN)/ctest --output-on-failure --no-tests=error --parallel $(shell nproc)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -119,6 +120,8 @@ def run(step: Step, output: Path) -> dict[str, Any]:
             env={**os.environ, "PYTHONPATH": path, **step.environment},
         )
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if done.returncode < 0:  # Such as the system's, where memory ran out: the log does not say so.
+        lines.append(f"ended by signal {-done.returncode} ({signal.strsignal(-done.returncode)})")
     return {
         **record,
         "outcome": PASSED if done.returncode == 0 else FAILED,

@@ -30,6 +30,7 @@ class Bug(Protocol):
 
 
 Row = TypeVar("Row", bound=Bug)
+Item = TypeVar("Item")
 
 
 def plant(bug: Bug, sources: Path) -> None:
@@ -58,10 +59,16 @@ def run(command: list[str], timeout: float, **options: object) -> tuple[int, str
     return done.returncode, done.stdout.decode(errors="replace")
 
 
+def first_problem(check: Callable[[Item], str | None], items: Sequence[Item], jobs: int) -> str | None:
+    """What a check says of the first item that does not pass it; ``jobs`` at a time."""
+    with ThreadPoolExecutor(jobs) as pool:
+        return next(filter(None, pool.map(check, items)), None)
+
+
 def main(
     description: str,
     table: Sequence[Row],
-    prepare: Callable[[list[Row]], str | None],
+    prepare: Callable[[list[Row], int], str | None],
     outcome: Callable[[Row], str | None],
 ) -> int:
     """The command: plants the bugs that are asked for; the exit code.
@@ -69,8 +76,8 @@ def main(
     Args:
         description: What it does.
         table: The bugs.
-        prepare: Given those that are asked for, makes sure that their tests pass without a bug, as a failure
-            would prove nothing otherwise; else the reason.
+        prepare: Given those that are asked for and how many things may be done at a time, makes sure that
+            their tests pass without a bug, as a failure would prove nothing otherwise; else the reason.
         outcome: None if a bug was caught as it should be, else what happened instead.
     """
     parser = argparse.ArgumentParser(description=description)
@@ -89,7 +96,7 @@ def main(
         if (not arguments.names or bug.name in arguments.names) and (bug.quick or not arguments.quick)
     ]
     started = time.monotonic()
-    if problem := prepare(chosen):
+    if problem := prepare(chosen, arguments.jobs):
         print(problem)
         return 1
 

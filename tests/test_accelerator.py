@@ -179,6 +179,10 @@ def test_steps_of_the_check_run_and_are_logged(tmp_path):
     bad = gpu_check.run(gpu_check.Step("bad", "tests", [*python, "raise SystemExit('no')"]), tmp_path)
     assert (bad["outcome"], bad["last"]) == (gpu_check.FAILED, "no")
     assert (tmp_path / "logs" / "bad.log").read_text() == "no\n"
+    killed = gpu_check.run(
+        gpu_check.Step("killed", "tests", [*python, "import os; os.kill(os.getpid(), 9)"]), tmp_path
+    )
+    assert (killed["outcome"], killed["last"]) == (gpu_check.FAILED, "ended by signal 9 (Killed)")
 
 
 def test_the_check_builds_for_the_card_at_hand(tmp_path, monkeypatch):

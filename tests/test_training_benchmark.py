@@ -65,6 +65,15 @@ def test_report_summary_and_plot(training):
     line = "40 MiB, 200 ms | 0.800, **2.00** | **2.00**, 0.500 | out of memory |"
     assert table.splitlines()[2:] == [f"| PROTEINS | {line}", f"| DD | {line}"]
     assert summary([]) == []
+    # What the profiler could not hold has a time alone.
+    timed = {what: times | {"EdgePool": {"median": 0.8}} for what, times in CONTENT["seconds"].items()}
+    edgepool = {"method": "EdgePool", "training": 2**20 * 80, "forward": 1, "num_nodes": 100}
+    contents = [
+        CONTENT | {"seconds": timed, "results": [*CONTENT["results"], edgepool | {"share": share}]}
+        for share in (1, 0.5)
+    ]
+    cells = [line.split("|")[-2].strip() for line in summary(contents)[1].splitlines()]
+    assert cells == ["EdgePool", "---", "0.500, 0.250", "-, 0.250"]
     (plot,) = training.plots(CONTENT).values()
     mebibyte = 2**20
     assert plot.curves == {

@@ -11,7 +11,10 @@ Our layer holds tiles of edges and nodes instead of a row of features per edge, 
 out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part.
 
 EdgePooling calls torch for every edge: on the CPU the record of its calls outgrows the memory beyond 10,000
-nodes, so its peak there is unknown."""
+nodes, so its peak there is unknown.
+
+A user's model has a convolution before the pool, which may take more than the pool itself: PyG's `GCNConv`
+gathers a row of features per edge, our `UndirectedGCNConv` does not."""
 
 
 MEASURE = "Peak memory"

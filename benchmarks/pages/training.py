@@ -47,8 +47,9 @@ def summary(contents: Sequence[dict[str, Any]]) -> list[str]:
         row = [content["dataset"], f"{mebibytes(peaks[OURS])} MiB, {1000 * seconds[OURS]:,.0f} ms"]
         for name in names:
             peak = peaks.get(name, "-")
-            ratios = [] if isinstance(peak, str) else [peaks[OURS] / peak, seconds[OURS] / seconds[name]]
-            row.append(", ".join(map(common.cell, ratios)) or str(peak))
+            ratios = [peak if isinstance(peak, str) else peaks[OURS] / peak]
+            ratios += [seconds[OURS] / seconds[name]] if name in seconds else []
+            row.append(", ".join(map(common.cell, ratios)))
         rows.append(row)
     ways = dict.fromkeys(common.how(content["machine"]) for content in contents)
     return [

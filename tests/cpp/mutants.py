@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from planting import ROOT, main, plant, run
+from planting import ROOT, first_problem, main, plant, run
 
 SCRATCH = ROOT / "build" / "mutants"
 CXX = os.environ.get("CXX", "c++")
@@ -1454,29 +1454,33 @@ def outcome(mutant: Mutant) -> str | None:
     return None
 
 
-def prepare(chosen: list[Mutant]) -> str | None:
+def prepare(chosen: list[Mutant], jobs: int) -> str | None:
     """Builds what all share, and runs every test without a bug."""
-    modes: dict[str, set[str]] = {}
-    for mutant in chosen:
-        modes.setdefault("result" if mutant.shows == "compiler" else mutant.shows, set()).add(mutant.test)
+    wanted = {("result" if mutant.shows == "compiler" else mutant.shows, mutant.test) for mutant in chosen}
     SCRATCH.mkdir(parents=True, exist_ok=True)
     sources = SCRATCH / "unplanted"
     copy_sources(sources)
-    for mode, tests in modes.items():
+
+    def shared(mode: str) -> str | None:
         source = sources / "tests" / "cpp" / "emulation" / "emulation.cpp"
         command = [CXX, *compile_flags(mode), f"-I{source.parent}", "-c", str(source)]
         status, output = run([*command, "-o", str(emulation_object(mode))], timeout=600)
-        if status != 0:
-            return output
-        for test in sorted(tests):
-            executable = sources / f"{test}-{mode}"
-            status, output = build(sources, test, mode, executable)
-            if status == 0:
-                status, output = run([*without_randomised_addresses(), str(executable)], timeout=600)
-            if status != 0:
-                return f"{test} ({mode}) fails without a planted bug:\n{output[-2000:]}"
-    shutil.rmtree(sources)
-    return None
+        return output if status != 0 else None
+
+    def unplanted(mode_and_test: tuple[str, str]) -> str | None:
+        mode, test = mode_and_test
+        executable = sources / f"{test}-{mode}"
+        status, output = build(sources, test, mode, executable)
+        if status == 0:
+            status, output = run([*without_randomised_addresses(), str(executable)], timeout=600)
+        failed = f"{test} ({mode}) fails without a planted bug:\n{output[-2000:]}"
+        return failed if status != 0 else None
+
+    problem = first_problem(shared, sorted({mode for mode, _ in wanted}), jobs)
+    problem = problem or first_problem(unplanted, sorted(wanted), jobs)
+    if problem is None:
+        shutil.rmtree(sources)
+    return problem
 
 
 if __name__ == "__main__":
