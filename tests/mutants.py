@@ -847,6 +847,13 @@ MUTANTS = [
         "test_report_summary_and_plot",
     ),
     Mutant(
+        "clock-goes-in-ticks",
+        "benchmarks/common.py",
+        "now = time.thread_time if",
+        "now = time.process_time if",
+        "test_a_limit_of_processor_time_does_not_make_the_clock_coarse",
+    ),
+    Mutant(
         "out-of-time-called-out-of-memory",
         "benchmarks/common.py",
         "return OUT_OF_TIME if process.exitcode == -signal.SIGXCPU else OUT_OF_MEMORY",
