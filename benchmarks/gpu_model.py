@@ -62,6 +62,7 @@ from gpu_cases import (
     results_of,
 )
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import flop_registry
 from tqdm import tqdm
@@ -287,6 +288,9 @@ class Tally(emulation.Recorder):
         self.scale = scale
         self.noted: list[Kernel | int] = []  # an operator of PyTorch, or the number of a call of ours
         self.host: dict[int, Tensor] = {}  # by storage, which no other may take over
+        self.held: dict[int, tuple[StorageWeakRef, int]] = {}  # what was made, and its bytes
+        self.held_before: dict[int, int] = {}  # by the number of a call of ours
+        self.most_held = 0
 
     def __enter__(self) -> Any:
         super().__enter__()
@@ -298,9 +302,11 @@ class Tally(emulation.Recorder):
         kwargs = kwargs or {}
         if func.namespace == "gpn":
             before = len(self.calls)
+            self.held_before[before] = self.bytes_held()
             result = super().__torch_dispatch__(func, types, args, kwargs)
             if self.is_one(func._schema.name):
                 self.noted.append(before)
+                self.hold(tensors(result))
             return result
         if func._can_decompose():
             with self:
@@ -311,7 +317,21 @@ class Tally(emulation.Recorder):
         result = func(*args, **kwargs)
         if not func.is_view and func not in (torch.ops.aten.detach.default,):
             self.note(func, read, tensors(result))
+            self.hold(tensors(result))
         return result
+
+    def hold(self, made: list[Tensor]) -> None:
+        for tensor in made:
+            if tensor.layout is torch.strided and not self.on_host([tensor]):
+                held = StorageWeakRef(tensor.untyped_storage())
+                if held.cdata not in self.held:
+                    self.held[held.cdata] = held, self.times(tensor) * tensor.untyped_storage().nbytes()
+        self.most_held = max(self.most_held, self.bytes_held())
+
+    def bytes_held(self) -> int:
+        """What modules hold beside their inputs and parameters."""
+        self.held = {key: (held, size) for key, (held, size) in self.held.items() if not held.expired()}
+        return sum(size for _, size in self.held.values())
 
     def on_host(self, values: list[Tensor]) -> bool:
         strided = [value for value in values if value.layout is torch.strided]
@@ -437,6 +457,7 @@ class HostFactories(TorchFunctionMode):
 
 
 FEW = 8  # channels: a sector of float32
+SMALL_TILES = 2**23  # bytes: little beside the features of 10^5 nodes
 
 # Kernels of the edge scorer, whose work grows with the square of the channels, and how often each multiplies
 # every pair by the weights of all hidden layers. Backward does so anew for each of the two ends of a pair,
@@ -514,6 +535,18 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
             listed.append(Kernel(title, kernels[0]["launches"], 0, carried("bytes_touched"), operations))
         counted[key] = listed
     return [counted[shapes(call)] for call in calls]
+
+
+def peak_bytes(method: str, load: Load) -> int:
+    """The most that a layer holds at a time, forward and backward, beside its inputs and parameters. Tiles
+    have SMALL_TILES of room: their buffers are reported apart, as DEVICE_TILE_BYTES."""
+    with mock.patch.object(tiles, "DEVICE_TILE_BYTES", SMALL_TILES):
+        tally, _ = run(method, "layer", load)
+    by_width = [emulation.count(narrowed(call, k * FEW) for call in tally.calls) for k in (1, 2)]
+    inside = [
+        load.scale * carried_on([run["memory"] for run in runs]) for runs in zip(*by_width, strict=True)
+    ]
+    return int(max([tally.most_held, *(tally.held_before[k] + held for k, held in enumerate(inside))]))
 
 
 @contextlib.contextmanager
@@ -675,6 +708,31 @@ def count_operators() -> list[dict[str, Any]]:
     ]
 
 
+HELD = ("ParsePooling", "TopK")
+HELD_NODES, HELD_SCALES = 12_500, (8, 80)  # of the run, and how many times larger those meant are
+
+
+def count_memory(scales: Sequence[int] = HELD_SCALES) -> list[dict[str, Any]]:
+    """Peak memory of layers on sparse graphs of 10^5 and 10^6 nodes."""
+    sparse = emulation.Workload(1, HELD_NODES, 2 * HELD_NODES, CHANNELS)
+    return [
+        {"method": method, "nodes": scale * HELD_NODES, "bytes": peak_bytes(method, Load("", sparse, scale))}
+        for scale in scales
+        for method in HELD
+    ]
+
+
+def memory_table(entries: Sequence[dict[str, Any]]) -> str:
+    held = {(entry["method"], entry["nodes"]): f"{entry['bytes'] / 1e6:,.0f}" for entry in entries}
+    nodes = sorted({count for _, count in held})
+    rows = [[method, *(held[method, count] for count in nodes)] for method in HELD]
+    title = (
+        "Layer, peak memory beside inputs and parameters in MB, forward and backward, sparse graphs; tiles "
+        f"take {tiles.DEVICE_TILE_BYTES >> 20} MiB at most besides:"
+    )
+    return f"{title}\n\n{common.table(['method', *(f'{count:,} nodes' for count in nodes)], rows)}"
+
+
 def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
     rows = [
@@ -707,6 +765,8 @@ def report(content: dict[str, Any]) -> str:
                 ]
                 title = f"{form.capitalize()}, ({workload}) {load.text}, forward and backward:"
                 parts.append(f"{title}\n\n{common.table(header, rows)}")
+    if content.get("memory"):
+        parts.append(memory_table(content["memory"]))
     return "\n\n".join(parts)
 
 
@@ -754,6 +814,7 @@ def main() -> None:
         "rule": {"launch": LAUNCH, "wait": WAIT, "cards": {c: CARDS[c]._asdict() for c in options.card}},
         "operators": count_operators() if "a" in options.workload and METHODS[0] in options.method else [],
         "results": results,
+        "memory": count_memory() if set(HELD) <= set(options.method) else [],
     }
     print(report(content))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -36,12 +36,10 @@ class Step(NamedTuple):
         return self.low(size) + (SECTOR - 4) * scattered
 
 
-# Half of the nodes choose a larger one; a hook reads two parents and swaps one.
+# Half of the nodes choose a larger one; a hook reads two parents and swaps one. Half are roots, and marked.
 LABELS = [
-    Step("flag_roots", per_node=4 + 4),
-    Step("cub::DeviceScan", per_node=4 + 4, launches=2),
-    Step("mark_roots", per_node=4 + 4 + 2),
-    Step("settle_labels", per_node=4 + 4 + 4 + 8, scattered_per_node=1),
+    Step("cub::DeviceScan", per_node=4 + 2, launches=2),
+    Step("settle_labels", per_node=4 + 4 + 8, scattered_per_node=1),
 ]
 
 
@@ -70,9 +68,8 @@ def steps_of(operator: str, size: Size) -> list[Step]:
         return dominant_steps(8 + 8, 0)
     if operator == "parse":
         return [
-            *dominant_steps(8 + 8 + 8, 1),
-            Step("start_from_choices", per_node=8 + 4),
-            Step("hook_choices", per_node=8 + 0.5 * 12, scattered_per_node=0.5 * 3),
+            *dominant_steps(8 + 8 + 4 + 4, 1),
+            Step("hook_choices", per_node=4 + 0.5 * 12, scattered_per_node=0.5 * 3),
             *LABELS,
         ]
     if operator == "components":
@@ -84,15 +81,12 @@ def steps_of(operator: str, size: Size) -> list[Step]:
     id_bits = max(size.nodes - 1, 1).bit_length()
     if operator == "coarsen":
         return [
-            Step("fill (counts)"),
-            Step("raise_largest", per_node=8),
-            Step("make_keys", per_edge=16 + 8 + 8 + 8, scattered_per_edge=1),
+            Step("start_counts", per_node=8),
+            Step("make_keys", 16 + 8 + 8 + 8, 8 + 8, scattered_per_edge=1, scattered_per_node=1),
             sort_steps(2 * id_bits + 1, 8, 0),
-            Step("flag_first", per_edge=8 + 8),
             Step("cub::DeviceScan", per_edge=8 + 8, launches=2),
-            Step("finish_counts"),
-            Step("write_distinct", per_edge=8 + 8 + 16),
-            Step("smallest_nodes", per_node=8 + 8, scattered_per_node=1, launches=3),
+            Step("copy (counts)"),
+            Step("write_distinct", per_edge=8 + 16, per_node=2 * 8 * size.clusters / size.nodes),
         ]
     if operator == "mask":
         cluster_bits = size.clusters.bit_length()

@@ -1,9 +1,10 @@
 """`torch.compile`, `torch.export` and AOTInductor on a model that pools, for graphs of any size.
 
-A one-layer scorer and a plain reduction use compiled operators only, so the package that AOTInductor
-writes needs no Python of ours: `torch.ops.load_library` on `gpn_ops/libgpn_ops.so` is enough. The
-default scorer and DeepSets compile and export too, but are operators written in Python. Needs a C++
-compiler; compiling takes a while.
+The package that AOTInductor writes needs no Python of ours: `torch.ops.load_library` on
+`gpn_ops/libgpn_ops.so` is enough. So it is for the default scorer and DeepSets, which in a program that is
+exported hold rows of features for all edges and nodes at once; the one-layer scorer and the plain reduction
+here never do. A whole hierarchy, in a C++ program: cpp/export.py. Needs a C++ compiler; compiling takes a
+while.
 """
 
 import argparse

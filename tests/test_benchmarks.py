@@ -125,6 +125,19 @@ def test_a_limit_of_processor_time_does_not_count_waiting(common, monkeypatch):
     assert common.isolated(os._exit, 1, **limits) == common.OUT_OF_MEMORY
 
 
+def short_calls(common):
+    """How long calls of a millisecond or so are found to take. They ask the system for nothing, which would
+    set its clocks."""
+    return [common.elapsed(lambda: sum(range(30_000)), CPU) for _ in range(20)]
+
+
+def test_a_limit_of_processor_time_does_not_make_the_clock_coarse(common, monkeypatch):
+    monkeypatch.setattr(common, "clock", common.PROCESSOR)
+    times = common.isolated(short_calls, common, memory_bytes=8 << 30, seconds=60)
+    assert min(times) > 0
+    assert len(set(times)) > len(times) / 2
+
+
 class PatchedCuda:
     """Gives torch.cuda answers in whatever process it is unpickled in: the spawned one, before it works."""
 

@@ -115,17 +115,21 @@ def test_bytes_grow_with_the_workload(gpu_model):
     assert small["launches"] == pytest.approx(large["launches"], rel=0.05)
 
 
-def test_guard(gpu_model, saved):
+@pytest.mark.parametrize("form", ["layer", "hierarchy"])
+def test_guard(gpu_model, saved, form):
     """Whoever changes what a layer costs on a GPU runs ``python benchmarks/gpu_model.py`` anew."""
     (expected,) = (
         entry["both"]
         for entry in saved["results"]
-        if (entry["method"], entry["form"], entry["workload"]) == ("ParsePooling", "layer", "a")
+        if (entry["method"], entry["form"], entry["workload"]) == ("ParsePooling", form, "a")
     )
-    cost = gpu_model.modelled("ParsePooling", "layer", "a")["both"]
+    costs = gpu_model.modelled("ParsePooling", form, "a")
+    cost = costs["both"]
     assert cost["waits"] == expected["waits"]
     for name in ("launches", "bytes"):
         assert cost[name] == pytest.approx(expected[name], rel=0.05), name
+    if form == "hierarchy":  # a wait a level, and one for the first pairs
+        assert costs["forward"]["launches"] <= 60 * (cost["waits"] - 1)
 
 
 def test_a_step_as_one_graph(gpu_model):
@@ -151,6 +155,28 @@ def test_a_captured_step_takes_at_most_half_the_time(saved):
     }
     for card, milliseconds in both["captured"].items():
         assert milliseconds <= both["classifier"][card] / 2
+
+
+def test_a_layer_holds_less_than_top_k(gpu_model, saved):
+    """By the model, at 10^5 nodes now and at 10^6 as saved; tiles aside."""
+    now = gpu_model.count_memory(gpu_model.HELD_SCALES[:1])
+    held = {(entry["method"], entry["nodes"]): entry["bytes"] for entry in saved["memory"]}
+    for entry in now:
+        assert entry["bytes"] == pytest.approx(held[entry["method"], entry["nodes"]], rel=0.05)
+    for nodes in (10**5, 10**6):
+        assert held["ParsePooling", nodes] < held["TopK", nodes]
+
+
+def test_memory_is_that_of_what_lives(gpu_model):
+    tally = gpu_model.Tally()
+    with gpu_model.as_on_cuda(tally), tally:
+        x = torch.zeros(1000, device=torch.device("cpu"))
+        y = x + 1  # beside x
+        del x
+        z = y[:10].exp()  # a view, and then y alone lives beside this
+    assert tally.most_held == 8000
+    assert tally.bytes_held() == 4040
+    assert z.numel() == 10
 
 
 def test_the_page_has_the_result(gpu_model, saved):

@@ -144,9 +144,11 @@ def test_edge_attributes(reduce):
     assert_same_tree(static.tree.trimmed(), dynamic.tree)
 
 
-def test_padding_gets_no_gradient_and_gives_none():
+@pytest.mark.parametrize("max_height", [None, 0])
+def test_padding_gets_no_gradient_and_gives_none(max_height):
     torch.manual_seed(3)
-    hierarchy = ParseHierarchy(ParsePooling(8, multiset="sum"), UndirectedGCNConv(8, 8))
+    pool = ParsePooling(8, multiset="sum")
+    hierarchy = ParseHierarchy(pool, UndirectedGCNConv(8, 8), max_height=max_height)
     padded = pad(*batch_of_graphs()[:2], None, batch_of_graphs()[2], ROOMY[0], NUM_GRAPHS)
     x = padded.x.clone().requires_grad_()
     out = hierarchy(x, *padded[1:], NUM_GRAPHS, capacity=ROOMY)
@@ -157,6 +159,36 @@ def test_padding_gets_no_gradient_and_gives_none():
     other = padded.x.clone()
     other[57:] = 1e3
     assert torch.equal(hierarchy(other, *padded[1:], NUM_GRAPHS, capacity=ROOMY).x, out.x)
+
+
+def test_padding_of_upper_levels_is_zero():
+    """Whatever an encoder made of it."""
+    torch.manual_seed(3)
+    hierarchy = ParseHierarchy(ParsePooling(8), UndirectedGCNConv(8, 8))
+    x, edge_index, batch = batch_of_graphs()
+    padded = pad(x, edge_index, None, batch, ROOMY[0], NUM_GRAPHS)
+    tree = hierarchy(padded.x + 1, *padded[1:], NUM_GRAPHS, capacity=ROOMY).tree
+    for level in tree.levels[1:]:
+        of_padding = level.batch == NUM_GRAPHS
+        assert of_padding.any()
+        assert (level.x[of_padding] == 0).all()
+        assert (level.x[~of_padding] != 0).any()
+
+
+def test_a_graph_that_has_stopped_stays_as_it_is():
+    """Though with dropout in the scorer, self-loops would lose to other edges at the next level."""
+    torch.manual_seed(0)
+    hierarchy = ParseHierarchy(ParsePooling(8, self_loops=True, dropout=0.5))
+    stopped = 0
+    for _ in range(10):
+        _, static = both(hierarchy, *batch_of_graphs(), ROOMY)
+        before = torch.ones(NUM_GRAPHS + 1, dtype=torch.bool)
+        for level in static.tree.levels:
+            takes_part = torch.zeros_like(before).index_fill(0, level.batch[level.took_part], True)
+            assert not (takes_part & ~before).any()
+            stopped += int((before & ~takes_part)[:2].sum())
+            before = takes_part
+    assert stopped > 10
 
 
 def test_dropped_edges():

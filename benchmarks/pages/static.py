@@ -23,22 +23,22 @@ def report(content: dict[str, Any]) -> str:
     """The tables, in Markdown."""
     rows, times = [], []
     for result in content["results"]:
-        buckets, seconds = result["buckets"], result["seconds"]
+        buckets = result["buckets"]
         for bucket in buckets:
             size = f"{bucket['nodes']:,} nodes, {bucket['edges']:,} edges"
             added = [_added([bucket], what) for what in ("nodes", "edges")]
             rows.append([result["dataset"], size, bucket["batches"], *added])
         total = [_added(buckets, what) for what in ("nodes", "edges")]
         rows.append([result["dataset"], "all", sum(bucket["batches"] for bucket in buckets), *total])
-        name = f"{result['dataset']}, {result['batch_size']} graphs, {result['hidden']} channels"
-        of_each = [f"{1e3 * seconds[form]:.0f}" for form in ("dynamic", "static", "static, compiled")]
-        times.append([name, *of_each, f"{seconds['dynamic'] / seconds['static, compiled']:.2f}"])
+        if "seconds" in result:
+            seconds = result["seconds"]
+            name = f"{result['dataset']}, {result['batch_size']} graphs, {result['hidden']} channels"
+            of_each = [f"{1e3 * seconds[form]:.0f}" for form in ("dynamic", "static", "static, compiled")]
+            times.append([name, *of_each, f"{seconds['dynamic'] / seconds['static, compiled']:.2f}"])
     header = ["batch", "dynamic (ms)", "static (ms)", "static, compiled (ms)", "dynamic / compiled"]
-    return "\n\n".join(
-        [
-            "Forward and backward of a batch:",
-            common.table(header, times),
-            "Padding, of the batches of ten epochs:",
-            common.table(["data set", "padded to", "batches", "nodes added", "edges added"], rows),
-        ]
-    )
+    parts = ["Forward and backward of a batch:", common.table(header, times)] if times else []
+    parts += [
+        "Padding, of the batches of ten epochs:",
+        common.table(["data set", "padded to", "batches", "nodes added", "edges added"], rows),
+    ]
+    return "\n\n".join(parts)

@@ -45,8 +45,9 @@ class Adjacency:
 
     Raises:
         RuntimeError: On the CPU, if an edge lacks its reverse or has another weight, or for an id that no
-            node has. On CUDA, where that would wait for the device, the first is not checked and the second
-            trips a device-side assertion.
+            node has. In compiled code, and on CUDA, where that would wait for the device, the first is not
+            checked; on CUDA the second trips a device-side assertion. In transforms of ``torch.func``, which
+            it does not have.
 
     Example:
         >>> import torch

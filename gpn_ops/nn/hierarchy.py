@@ -155,37 +155,39 @@ class ParseHierarchy(torch.nn.Module):
             return self._static(_Graphs(x, edge_index, edge_attr, batch), batch_size, capacity)
 
         batch_size, goes_on, sizes, undirected = _first_look(edge_index, batch, batch_size)
-        tree = ParseTree(torch.zeros(batch_size, dtype=torch.int64, device=x.device))
+        levels: list[Level] = []
         graphs = _Graphs(x, edge_index, edge_attr, batch, undirected)
         left: list[_Graphs] = []
+        shrunk: list[Tensor] = []
         # A compiled layer finds the pairs itself: it would be compiled anew for a level with one of them.
         takes_pairs = isinstance(self.pool, ParsePooling)
-        while self.max_height is None or len(tree.levels) < self.max_height:
+        while self.max_height is None or len(levels) < self.max_height:
             graphs = graphs.split(goes_on, sizes.clusters_on, sizes.coarse_edges_on, left)
             if graphs.x.size(0) == 0:
                 break
             if graphs.undirected is None and takes_pairs:
-                is_sorted = len(tree.levels) > 0 and sizes.one_way_on == 0
+                is_sorted = len(levels) > 0 and sizes.one_way_on == 0
                 num_pairs = (sizes.coarse_edges_on + sizes.loops_on) // 2 if is_sorted else None
                 graphs = graphs.with_pairs(num_pairs)
             pooled, (numbers, shrinks, goes_on, _) = self._pool(graphs, batch_size)
             sizes = ops.Sizes(*numbers.tolist())
-            tree.height += shrinks
+            shrunk.append(shrinks)
             if sizes.nodes < graphs.x.size(0):
                 pooled = _of_graphs(shrinks, sizes, pooled, graphs.batch)
                 graphs = graphs.split(shrinks, sizes.nodes, sizes.edges, left)
                 if sizes.nodes == 0:
                     break
-            tree.levels.append(_level(graphs, pooled))
+            levels.append(_level(graphs, pooled))
             graphs = _Graphs(pooled.x, pooled.edge_index, pooled.edge_attr, pooled.batch)
         left.append(graphs)
         roots = torch.cat([part.x for part in left])
         x = self.readout(roots, torch.cat([part.batch for part in left]), batch_size)
-        if not tree.levels and torch.is_grad_enabled():
+        if not levels and torch.is_grad_enabled():
             # DistributedDataParallel waits for a gradient of every parameter, also of a rank without edges.
             for parameter in self.parameters():
                 x = x + parameter.flatten()[:0].sum().to(x.dtype)
-        return HierarchyOutput(x, tree)
+        height = torch.stack(shrunk).sum(0) if shrunk else batch.new_zeros(batch_size)
+        return HierarchyOutput(x, ParseTree(height, levels))
 
     def _static(
         self, graphs: "_Graphs", batch_size: int | None, capacity: Sequence[Capacity]
@@ -327,9 +329,9 @@ def _first_look(
             to wait for it, is left to the operators.
     """
     num_nodes, num_sizes = batch.size(0), len(ops.Sizes._fields)
-    bounds = torch.stack(batch.aminmax()) if num_nodes > 0 else batch.new_empty(0)
+    bounds = [bound.view(1) for bound in batch.aminmax()] if num_nodes > 0 else []
     if waits.reads_are_free(batch.device):
-        lowest, highest = bounds.tolist() or (0, -1)
+        lowest, highest = torch.cat(bounds).tolist() if bounds else (0, -1)
         batch_size = number_of_graphs(lowest, highest, batch_size)
         check_values(edge_index, None, num_nodes)
         found = ops.progress(edge_index, batch, batch_size)
@@ -339,7 +341,7 @@ def _first_look(
     assumed = max(num_nodes, 1) if batch_size is None else batch_size
     pairs, slot, count = torch.ops.gpn.undirected_padded(edge_index, num_nodes, edge_index.size(1))
     found = ops.progress(edge_index, batch, assumed)
-    numbers = torch.cat([found.sizes, count, bounds]).tolist()
+    numbers = torch.cat([found.sizes, count, *bounds]).tolist()
     lowest, highest = numbers[num_sizes + 2 :] or (0, -1)
     batch_size = number_of_graphs(lowest, highest, batch_size)
     undirected = ops.Undirected(pairs[:, : numbers[num_sizes + 1]].contiguous(), slot)
