@@ -729,8 +729,8 @@ def memory_table(entries: Sequence[dict[str, Any]]) -> str:
     nodes = sorted({count for _, count in held})
     rows = [[method, *(held[method, count] for count in nodes)] for method in HELD]
     title = (
-        f"Layer, peak memory beside inputs and parameters in MB, forward and backward, sparse graphs; tiles take "
-        f"{tiles.DEVICE_TILE_BYTES >> 20} MiB at most besides:"
+        "Layer, peak memory beside inputs and parameters in MB, forward and backward, sparse graphs; tiles "
+        f"take {tiles.DEVICE_TILE_BYTES >> 20} MiB at most besides:"
     )
     return f"{title}\n\n{common.table(['method', *(f'{count:,} nodes' for count in nodes)], rows)}"
 

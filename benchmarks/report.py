@@ -83,7 +83,8 @@ def peers(measured: list[Saved]) -> list[str]:
     return [
         "Peak memory (forward and backward) and time (forward) of `ParsePooling`, divided by those of other "
         f"layers on the same input, {memory.CHANNELS} channels. **Bold: the other layer needs less.** Over "
-        f"all sizes measured, these need less by a factor of up to: {'; '.join(words)}.",
+        "all sizes measured, forward and with backward, these need less by a factor of up to: "
+        f"{'; '.join(words)}.",
         common.table(
             ["", *shown],
             [[name, *(common.cell(cells.get(name, "-")) for cells in shown.values())] for name in names],
