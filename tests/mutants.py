@@ -262,6 +262,13 @@ MUTANTS = [
         quick=True,
     ),
     Mutant(
+        "rows-of-one-tile-rounded-before-the-sum",
+        "gpn_ops/ops/residual.py",
+        "return reduce(block.forward(x, 0), cluster, num_clusters).to(x.dtype)",
+        "return reduce(block.forward(x, 0).to(x.dtype).to(block.wide), cluster, num_clusters).to(x.dtype)",
+        "test_rows_in_half_precision_are_rounded_after_the_sum",
+    ),
+    Mutant(
         "trees-one-level-too-high",
         "gpn_ops/nn/hierarchy.py",
         "            tree.height += shrinks\n",

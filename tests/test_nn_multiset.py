@@ -124,9 +124,12 @@ def test_half_precision(device, dtype, recompute):
     assert {p.grad.dtype for p in half.parameters()} == {dtype}
 
 
+@pytest.mark.parametrize("tile_bytes", [1, 2**40], ids=["tiles", "one tile"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_rows_in_half_precision_are_rounded_after_the_sum(device, dtype):
+def test_rows_in_half_precision_are_rounded_after_the_sum(device, dtype, tile_bytes, monkeypatch):
     """Rows that cancel but for a bias far below their last bit: it is the sum."""
+    monkeypatch.setattr(tiles, "TILE_BYTES", tile_bytes)
+    monkeypatch.setattr(tiles, "DEVICE_TILE_BYTES", tile_bytes)
     generator = torch.Generator().manual_seed(0)
     half = torch.randn(2048, 6, generator=generator)
     x = torch.stack([half, -half], dim=1).view(-1, 6).to(device, dtype)
