@@ -276,6 +276,13 @@ MUTANTS = [
         "tests/test_nn_multiset.py::test_what_is_little_is_kept",
     ),
     Mutant(
+        "rows-of-one-tile-rounded-before-the-sum",
+        "gpn_ops/ops/residual.py",
+        "        out = state.norm.out\n        return",
+        "        out = state.norm.out.to(x.dtype).to(block.wide)\n        return",
+        "test_rows_in_half_precision_are_rounded_after_the_sum",
+    ),
+    Mutant(
         "trees-one-level-too-high",
         "gpn_ops/nn/hierarchy.py",
         "            tree.height += shrinks\n",

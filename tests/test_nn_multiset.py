@@ -127,8 +127,9 @@ def test_half_precision(device, dtype, recompute):
     assert {p.grad.dtype for p in half.parameters()} == {dtype}
 
 
+@pytest.mark.parametrize("tile_rows", [1000, 4096], ids=["tiles", "one tile"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_rows_in_half_precision_are_rounded_after_the_sum(device, dtype):
+def test_rows_in_half_precision_are_rounded_after_the_sum(device, dtype, tile_rows):
     """Rows that cancel but for a bias far below their last bit: it is the sum."""
     generator = torch.Generator().manual_seed(0)
     half = torch.randn(2048, 6, generator=generator)
@@ -139,7 +140,7 @@ def test_rows_in_half_precision_are_rounded_after_the_sum(device, dtype):
     cluster = torch.zeros(4096, dtype=torch.int64, device=device)
     expected = torch.full((1, 6), 4096 * float(bias[0]), device=device)
     for form in (torch.ops.gpn.residual, residual_module.plain_residual):
-        sums, _ = form(x, cluster, 1, parameters, dtype, 0.0, None, 1000, False)
+        sums, _ = form(x, cluster, 1, parameters, dtype, 0.0, None, tile_rows, False)
         torch.testing.assert_close(sums.float(), expected, rtol=torch.finfo(dtype).eps, atol=0)
 
 
