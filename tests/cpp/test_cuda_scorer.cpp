@@ -46,7 +46,11 @@ struct Net {
 
 Net zeros(int64_t layers, int64_t width) {
   const Values row(size_t(width), 0), matrix(size_t(width * width), 0);
-  return {std::vector<Layer>(size_t(layers), {matrix, row, row, row}), row, {0}};
+  Net net;
+  net.hidden.assign(size_t(layers), {matrix, row, row, row});
+  net.weight = row;
+  net.bias.assign(1, 0);
+  return net;
 }
 
 struct Case {
