@@ -261,11 +261,14 @@ def test_what_was_kept_is_not_computed_anew():
 
 
 def test_what_is_little_is_kept(device, monkeypatch):
-    """Forward and backward of DeepSets, counted by its products."""
+    """Forward and backward of DeepSets on the CPU, counted by its products; elsewhere nothing is kept."""
     torch.manual_seed(0)
     x, cluster, num_clusters = example(device)
     once = 2 * (x.size(0) + num_clusters) * 6 * 6
     module = DeepSets(6).double().to(device)
+    if device.type != "cpu":
+        assert submodules.flops(lambda: module(x, cluster, num_clusters)) == (once, 3 * once)
+        return
     assert submodules.flops(lambda: module(x, cluster, num_clusters)) == (once, 2 * once)
     monkeypatch.setattr(children, "KEPT_BYTES", 4 * x.numel() - 1)
     assert submodules.flops(lambda: module(x, cluster, num_clusters)) == (

@@ -6,6 +6,7 @@ from torch_geometric.nn.inits import reset
 
 from gpn_ops import ops
 from gpn_ops.checks import check_reduction, check_x_and_cluster
+from gpn_ops.ops import waits
 from gpn_ops.ops.tiles import draw_seed, matmul_dtype
 
 from ._inputs import (
@@ -66,7 +67,7 @@ class DeepSets(torch.nn.Module):
         num_layers (int, optional): The number of Linear layers of each MLP. (default: :obj:`1`)
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
         recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers again. If
-            :obj:`False`, they are stored. If :obj:`"auto"`, they are stored where they are small (4 MiB per
+            :obj:`False`, they are stored. If :obj:`"auto"`, on the CPU they are stored if small (4 MiB per
             MLP), which is faster. Results are the same. (default: :obj:`"auto"`)
 
     Example:
@@ -138,7 +139,9 @@ class DeepSets(torch.nn.Module):
         product = matmul_dtype(x, parameters[0])
         # What goes into the LayerNorm, and what comes out of every hidden layer.
         kept_values = num_rows * self.in_channels * self.num_layers
-        keep = not keeps_nothing(self.recompute, kept_values)
+        # Elsewhere than on the CPU, copies of what is kept take as many launches as computing it again.
+        again = self.recompute == "auto" and not waits.is_host(x.device)
+        keep = not again and not keeps_nothing(self.recompute, kept_values)
         # All of it is for autograd to keep, which has second derivatives. And elsewhere than on the CPU the
         # operators on tiles are Python, which an exported program has to do without.
         calls = (keep and self.recompute != "auto") or (torch.compiler.is_exporting() and not x.is_cpu)
