@@ -165,7 +165,7 @@ def hub_and_others(num_nodes, num_pairs):
         (48, 2, 70, 0.3),
         (130, 1, 33, 0.0),
         (300, 1, 5, 0.3),
-        (845, 1, 3, 0.0),  # past a block's shared memory
+        pytest.param(845, 1, 3, 0.0, marks=pytest.mark.slow),  # past a block's shared memory
         (8, 1, 0, 0.0),
     ],
 )

@@ -345,7 +345,8 @@ void test_cub() {
 // Terms computed where they are read, and sums used where they would be written: `spread` places away.
 struct Squares {
   const int* values;
-  int operator()(int64_t i) const { return values[i] * values[i]; }
+  // Unsigned, since a misused scan squares its own sums.
+  int operator()(int64_t i) const { return int(unsigned(values[i]) * unsigned(values[i])); }
 };
 struct StoreFrom {
   int* values;
