@@ -146,9 +146,8 @@ def same_trees(one: ParseTree, other: ParseTree, batch: data.Batch) -> Tensor:
 def check(model: torch.nn.Module, form: Callable[..., Prediction], batch: data.Batch) -> float:
     """That a form gives the outputs and the gradient of every parameter that the model gives, on graphs
     whose trees agree; all but a few do. Returns the largest error, as a part of its norm."""
-    with torch.no_grad():
-        trees = [call(each, batch).tree for each in (model, form)]
-    same = same_trees(*trees, batch)
+    # With gradients: without, the compiled form would be compiled once more.
+    same = same_trees(*(call(each, batch).tree.detach() for each in (model, form)), batch)
     share = float(same.double().mean())
     assert share >= AGREE, f"the trees of {1 - share:.1%} of the graphs differ"
     y = batch.y.masked_fill(~same, -100)  # which the loss passes over

@@ -107,21 +107,12 @@ def test_edges_without_reverses_are_pairs_of_their_own():
     assert static.misfits == 1
 
 
-def test_levels_of_batches_that_never_fit_grow_no_further():
-    """Where a given number of pairs is too small there is no help; every new size would be compiled."""
+def test_a_given_number_of_pairs_that_is_too_small_grows():
     torch.manual_seed(0)
-    seen = set()
-    model = Classifier()
-
-    def noted(*given, capacity):
-        seen.add(capacity)
-        return model(*given, capacity=capacity)
-
-    static = StaticForm(model, Buckets(64, 128, 4), 8, compiled=noted)
-    for _ in range(20):
+    static = StaticForm(Classifier(), Buckets(64, 128, 4), 8)
+    for _ in range(5):
         static(*rings(20, 21, seed=1))
-    assert static.misfits == 20
-    assert max(map(len, seen)) <= 1 + len(static(*rings(20, 21, seed=1)).tree.levels) + 1
+    assert static.misfits <= 2
 
 
 def test_what_was_dropped_at_random_needs_more_room_not_more_levels():
