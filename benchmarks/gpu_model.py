@@ -786,8 +786,8 @@ def wanted_points(
 
 
 def updated(saved: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    """The saved result with what was counted in the place of what it had; nothing of a saved result by another
-    rule or on other workloads."""
+    """The saved result, with what was counted in the place of what it had. One by another rule, or on other
+    workloads, counts for nothing."""
     terms = {
         "workloads": {name: load.text for name, load in LOADS.items()},
         "rule": {"launch": LAUNCH, "wait": WAIT, "cards": {c: card._asdict() for c, card in CARDS.items()}},
