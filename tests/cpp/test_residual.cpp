@@ -1,8 +1,9 @@
-// The CUDA kernels of DeepSets' blocks, run by their own launch code on the emulated device: equal to a plain
-// solver in float64.
+// DeepSets' blocks, equal to a plain solver in float64: the CUDA kernels, run by their own launch code on the
+// emulated device, and the kernels of the CPU.
 #include <cuda_runtime.h>
 //
 #include "check.h"
+#include "cpu/residual.h"
 #include "cuda/residual.cuh"
 #include "seeds.h"
 #include "values.h"
@@ -108,11 +109,11 @@ Expected plain_residual(const Case& given) {
 }
 
 template <class T>
-Case random_case(Random& random) {
+Case random_case(Random& random, int64_t most_rows) {
   Case given;
   using W = Sum<T>;
   given.width = random.of<int64_t>({1, 2, 5, 8, 17, 33});
-  const int64_t rows = random.of<int64_t>({0, 1, 7, 33, random.below(90)});
+  const int64_t rows = random.of<int64_t>({0, 1, 7, 33, random.below(most_rows)});
   const int64_t clusters = random.of<int64_t>({0, 1, 3, 9, 60}), kind = random.below(4);
   given.num_clusters = kind == 0 ? -1 : clusters;
   for (int64_t row = 0; row < rows && kind != 0; ++row) {
@@ -152,12 +153,23 @@ struct Results {
   ResidualGradients<Sum<T>> grads;
 };
 
+// A case in memory.
 template <class T>
-Results<T> run(const Case& given, const Launcher& launch, const Scratch& memory) {
+struct Given {
+  Residual<Sum<T>> block;
+  Segments<> segments;
+  const T* x;
+  const T* grad;
+  Results<T> results;
+};
+
+template <class T>
+Given<T> in_memory(const Case& given, const Scratch& memory) {
   using W = Sum<T>;
   const int64_t width = given.width;
-  Residual<W> block{};
-  Results<T> results{};
+  Given<T> all{};
+  Residual<W>& block = all.block;
+  Results<T>& results = all.results;
   for (const Linear& linear : given.net.linears) {
     block.bias.push_back(on_device<W>(linear.bias, memory));
     results.products.weights.push_back(on_device<W>(linear.weight, memory));
@@ -172,14 +184,50 @@ Results<T> run(const Case& given, const Launcher& launch, const Scratch& memory)
   block.dropout = {given.dropout.dropped, W(given.dropout.scale), true};
   block.seed = given.dropping ? memory.copy(std::vector<int64_t>{given.seed}) : nullptr;
   const int64_t* cluster = given.num_clusters < 0 ? nullptr : memory.copy(given.cluster);
-  const Segments<> segments{cluster, given.rows(), width, given.num_clusters};
-  const T* x = on_device<T>(given.x, memory);
+  all.segments = {cluster, given.rows(), width, given.num_clusters};
+  all.x = on_device<T>(given.x, memory);
+  all.grad = on_device<T>(given.grad, memory);
   results.out = memory.array<T>(given.results() * width);
   results.grad_x = memory.array<T>(given.rows() * width);
-  cuda::residual_kernel(launch, block, segments, x, 1, results.products, {}, results.out, memory);
-  cuda::residual_backward_kernel(launch, block, segments, on_device<T>(given.grad, memory), x, 1,
-                                 results.products, {}, results.grad_x, results.grads, memory);
-  return results;
+  return all;
+}
+
+template <class T>
+Results<T> run(const Case& given, const Launcher& launch, const Scratch& memory) {
+  Given<T> all = in_memory<T>(given, memory);
+  Results<T>& to = all.results;
+  cuda::residual_kernel(launch, all.block, all.segments, all.x, 1, to.products, {}, to.out, memory);
+  cuda::residual_backward_kernel(launch, all.block, all.segments, all.grad, all.x, 1, to.products, {},
+                                 to.grad_x, to.grads, memory);
+  return to;
+}
+
+template <class T>
+void check(const Case& given, const Results<T>& results) {
+  const Expected expected = plain_residual(given);
+  CHECK(near(results.out, expected.out));
+  // float32 cannot always tell on which side of 0 such a value is, and one that is alone in its row has no
+  // variance.
+  if (sizeof(Sum<T>) == 4 && (given.width == 1 || expected.nearest < 1e-4)) return;
+  CHECK(near(results.grad_x, expected.grad_x));
+  for (size_t l = 0; l < given.net.linears.size(); ++l) {
+    CHECK(near(results.products.gradients[l], expected.grads.linears[l].weight));
+    CHECK(near(results.grads.bias[l], expected.grads.linears[l].bias));
+  }
+  CHECK(near(results.grads.norm_weight, expected.grads.norm_weight));
+  CHECK(near(results.grads.norm_bias, expected.grads.norm_bias));
+}
+
+template <class T>
+void check_same_bits(const Case& given, const Results<T>& a, const Results<T>& b) {
+  const int64_t width = given.width;
+  CHECK(same_bits(a.out, b.out, given.results() * width));
+  CHECK(same_bits(a.grad_x, b.grad_x, given.rows() * width));
+  for (size_t l = 0; l < given.net.linears.size(); ++l) {
+    CHECK(same_bits(a.products.gradients[l], b.products.gradients[l], width * width));
+    CHECK(same_bits(a.grads.bias[l], b.grads.bias[l], width));
+  }
+  CHECK(same_bits(a.grads.norm_weight, b.grads.norm_weight, width));
 }
 
 // Leaves NaN in the shared memory, which no kernel may take for zeros.
@@ -191,41 +239,100 @@ void poison() {
 }
 
 template <class T>
-void test_residual(Random& random) {
-  using W = Sum<T>;
-  const Case given = random_case<T>(random);
+void test_cuda(Random& random) {
+  const Case given = random_case<T>(random, 90);
   const Scratch memory(random());
   if (random.below(2)) poison<T>();
   const Launcher launch = random_launcher(random);
   const Results<T> results = run<T>(given, launch, memory);
   CHECK(record.assertions.empty());
-  const Expected expected = plain_residual(given);
-  CHECK(near(results.out, expected.out));
-  // float32 cannot always tell on which side of 0 such a value is; one that is alone in its row has no
-  // variance.
-  if (given.width > 1 && (sizeof(W) == 8 || expected.nearest > 1e-4)) {
-    CHECK(near(results.grad_x, expected.grad_x));
-    for (size_t l = 0; l < given.net.linears.size(); ++l) {
-      CHECK(near(results.products.gradients[l], expected.grads.linears[l].weight));
-      CHECK(near(results.grads.bias[l], expected.grads.linears[l].bias));
+  check(given, results);
+  ++emulation::settings.seed;  // another schedule
+  check_same_bits(given, results, run<T>(given, launch, memory));
+}
+
+// What the CPU takes from torch: threads, here one after the other in any order, and matrix products.
+struct Shares {
+  int64_t count;
+  bool backwards;
+  int64_t tasks(int64_t) const { return count; }
+  int64_t shares(int64_t) const { return count; }
+  template <class F>
+  void operator()(int64_t tasks, const F& f) const {
+    for (int64_t task = 0; task < tasks; ++task) f(backwards ? tasks - 1 - task : task);
+  }
+};
+
+template <class W>
+struct HostProducts {
+  const Products<W>& on;
+  int64_t width;
+
+  void rows(int64_t layer, const W* z, int64_t count, W* out) const {
+    multiply(on.weight(layer), z, count, 1, width, out);
+  }
+  void rows_backward(int64_t layer, const W* grad, int64_t count, W* out) const {
+    multiply(on.weight(layer), grad, count, width, 1, out);
+  }
+  void weight_backward(int64_t layer, const W* grad, const W* z, int64_t count) const {
+    for (int64_t row = 0; row < count; ++row) {
+      for (int64_t i = 0; i < width * width; ++i) {
+        on.weight_gradient(layer)[i] += grad[row * width + i / width] * z[row * width + i % width];
+      }
     }
-    CHECK(near(results.grads.norm_weight, expected.grads.norm_weight));
-    CHECK(near(results.grads.norm_bias, expected.grads.norm_bias));
   }
-  // Another schedule, the same bits.
-  ++emulation::settings.seed;
-  const Results<T> again = run<T>(given, launch, memory);
-  CHECK(same_bits(results.out, again.out, int64_t(expected.out.size())));
-  CHECK(same_bits(results.grad_x, again.grad_x, int64_t(expected.grad_x.size())));
-  for (size_t l = 0; l < given.net.linears.size(); ++l) {
-    CHECK(same_bits(results.products.gradients[l], again.products.gradients[l], given.width * given.width));
-    CHECK(same_bits(results.grads.bias[l], again.grads.bias[l], given.width));
+
+ private:
+  void multiply(const W* weight, const W* z, int64_t count, int64_t step, int64_t stride, W* out) const {
+    for (int64_t i = 0; i < count * width; ++i) {
+      W sum = 0;
+      for (int64_t k = 0; k < width; ++k) {
+        sum += z[i / width * width + k] * weight[i % width * stride + k * step];
+      }
+      out[i] = sum;
+    }
   }
+};
+
+// In tiles of so many rows, and for backward kept or not.
+template <class T>
+Results<T> run_on_cpu(const Case& given, const Shares& shares, int64_t tile_rows, bool keep,
+                      const Scratch& memory) {
+  using W = Sum<T>;
+  Given<T> all = in_memory<T>(given, memory);
+  Results<T>& to = all.results;
+  for (W* gradient : to.products.gradients) std::fill(gradient, gradient + given.width * given.width, W(0));
+  const int64_t layers = all.block.layers(), rows = given.rows();
+  const int64_t size = keep ? KeptRows<W>::size(rows, given.width, layers) : 0;
+  const KeptRows<W> kept{keep && rows > 0 ? memory.array<W>(size) : nullptr, rows, given.width, layers};
+  HostProducts<W> products{to.products, given.width};
+  cpu::residual_kernel(shares, all.block, all.segments, all.x, tile_rows, products, kept, to.out, memory);
+  cpu::residual_backward_kernel(shares, all.block, all.segments, all.grad, all.x, tile_rows, products, kept,
+                                to.grad_x, to.grads, memory);
+  return to;
+}
+
+template <class T>
+void test_cpu(Random& random) {
+  const Case given = random_case<T>(random, 300);
+  const Scratch memory(random());
+  const int64_t tile_rows = random.of<int64_t>({1, 16, 100, 1000});  // with chunks of 64 rows
+  const bool keep = random.below(2);
+  const Results<T> results = run_on_cpu<T>(given, {1, false}, tile_rows, keep, memory);
+  check(given, results);
+  const Shares others{1 + random.below(7), true};
+  check_same_bits(given, results, run_on_cpu<T>(given, others, tile_rows, keep, memory));
+}
+
+template <class T>
+void test_both(Random& random) {
+  test_cuda<T>(random);
+  test_cpu<T>(random);
 }
 
 // A row of a cluster that does not exist trips the assertion, and is as if it were in none.
 void test_bad_cluster(Random& random) {
-  Case given = random_case<double>(random);
+  Case given = random_case<double>(random, 90);
   if (given.num_clusters < 0 || given.rows() == 0) return;
   const size_t at = size_t(random.below(given.rows()));
   given.cluster[at] = -1;
@@ -246,10 +353,10 @@ int main(int argc, char** argv) {
   using namespace gpn::test;
   return for_seeds(argc, argv, 60, [](emulation::Random& random, uint64_t seed) {
     switch (seed / emulation::kPolicies % 4) {
-      case 0: test_residual<float>(random); break;
-      case 1: test_residual<double>(random); break;
-      case 2: test_residual<ThirdDtype>(random); break;
-      case 3: test_residual<FourthDtype>(random); break;
+      case 0: test_both<float>(random); break;
+      case 1: test_both<double>(random); break;
+      case 2: test_both<ThirdDtype>(random); break;
+      case 3: test_both<FourthDtype>(random); break;
     }
     test_bad_cluster(random);
   });
