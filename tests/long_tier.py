@@ -30,8 +30,8 @@ RECORD = FOLDER / "record.json"
 CAUGHT = "build/long-tier/caught-{sources}"
 PYTHON = sys.executable
 
-# Two rows of steps run side by side, in each what fails soonest comes first. All that changes the environments,
-# the package's libraries or dist/ is in the second.
+# Two rows of steps run side by side; in each, what fails soonest comes first. What changes environments, the
+# package's libraries or dist/ is in the second.
 ROWS: tuple[dict[str, str], ...] = (
     {
         "cuda-old-ptxas": "make cuda-old-ptxas",
