@@ -461,8 +461,8 @@ class HostFactories(TorchFunctionMode):
 FEW = 8  # channels: a sector of float32
 SMALL_TILES = 2**23  # bytes: little beside the features of 10^5 nodes
 
-# Kernels of MLPs, whose work grows with the square of the channels, and how often each multiplies every row by
-# the weights of all hidden layers. The edge scorer's backward does so anew for each of the two ends of a
+# Kernels of MLPs, whose work grows with the square of the channels, and how often each multiplies every row
+# by the weights of all hidden layers. The edge scorer's backward does so anew for each of the two ends of a
 # pair, and then needs the gradient of the row, for each end too, and of the weights, once; that of DeepSets
 # does each of the three once.
 PRODUCTS = {

@@ -72,7 +72,7 @@ struct OpenSums {
 
 // runs: the rows in the order of their clusters; `owner` and `item` are null where each is a result.
 // spill: memory for the rows where a block's shared memory is too small, else null.
-// Registers: 208.
+// Registers: 240.
 template <class Index, class T>
 __global__ void __launch_bounds__(kMlpThreads, kResident)
     residual_rows(Runs<Index> runs, int64_t chunks, int chunk_items, const T* x, PackedLayers<Sum<T>> layers,
