@@ -55,6 +55,7 @@ def benchmarks(quick: bool) -> list[str]:
     names = [section.command for section in sections.SECTIONS if not section.command.startswith("epoch.py")]
     for of_the_cpu in (" --instructions", " --processor-time"):
         names = [name.replace(of_the_cpu, "") for name in names]
+    names = [name for name in names if "--busy" not in name]  # what processors have to share, a card has not
     without_file = [name for name in names if "--hubs" not in name or common.hub_file()]
     return [f"{name} --quick" if quick else name for name in without_file]
 

@@ -209,7 +209,7 @@ def test_the_check_builds_for_the_cards_at_hand(tmp_path, monkeypatch):
     assert [step.name for step in steps[:2]] == ["build", "library"]
     assert {"tests", "memcheck", "benchmark-memory", "train-cuda", "train-cpu"} <= {s.name for s in steps}
     for step in steps:
-        assert "--processor-time" not in step.command  # which is for CPUs
+        assert not {"--processor-time", "--busy"} & set(step.command)  # which are for CPUs
         trains = step.name.startswith(("train-", "benchmark-training"))
         assert ("--data-root" in step.command) == trains, step.command
     for step in steps:
