@@ -537,9 +537,10 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
             name = kernels[0]["name"]
             times = PRODUCTS.get(name.split("<")[0])
             used = kernels if times is not None else kernels[:2]
+            larger = 1 if times == 0 else scale  # those without products go over parameters only
 
-            def carried(amount: str, used: Any = used) -> float:
-                return scale * carried_on([kernel[amount] for kernel in used])
+            def carried(amount: str, used: Any = used, larger: int = larger) -> float:
+                return larger * carried_on([kernel[amount] for kernel in used])
 
             operations = (carried("bytes_read") + carried("bytes_written")) / 4
             if times:
