@@ -209,7 +209,7 @@ def main() -> None:
         "buckets": padding(graphs, config.batch_size, buckets),
     }
     if not options.padding:
-        result["seconds"] = timed(config, graphs, buckets, device, 1 if options.quick else 10)
+        result["seconds"] = timed(config, graphs, buckets, device, 1 if options.quick else 5)
     content = {"results": [result]}
     print(report(content))
     common.save(options.output / f"static_{options.dataset}_{options.device}.json", device, **content)
