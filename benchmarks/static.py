@@ -170,12 +170,11 @@ def timed(
     """Median seconds of a step in every form."""
     model, calls, batches = forms(config, graphs, buckets, device)
     for name, form in calls.items():
-        for batch in batches:
-            try:
-                check(model, form, batch)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from None
-    assert all(form.misfits == 0 for form in calls.values() if isinstance(form, StaticForm))
+        if not isinstance(form, StaticForm):  # the model itself, with which it is compared
+            continue
+        error = max(check(model, form, batch) for batch in batches)
+        assert form.misfits == 0
+        print(f"{name}: the largest error of an output or a gradient is {error:.1e} of its norm")
 
     def steps(form: Callable[..., Prediction]) -> None:
         for batch in batches:
