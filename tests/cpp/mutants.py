@@ -274,10 +274,9 @@ MUTANTS = [
     Mutant(
         "keys-not-cleared",
         "csrc/cuda/dominant.cuh",
-        "  launch(fill<uint64_t>, edges.num_nodes, keys, edges.num_nodes, 0);\n",
-        "",
+        "launch(fill<uint64_t>, edges.num_nodes, keys, edges.num_nodes, 0);",
+        "launch(fill<uint64_t>, edges.num_nodes, keys, edges.num_nodes, 1);",
         PARSE,
-        "address",
     ),
     Mutant(
         "packed-one-id-too-far",
@@ -506,6 +505,41 @@ MUTANTS = [
         "inner.cluster[middle] < uint32_t(c);",
         "inner.cluster[middle] <= uint32_t(c);",
         POOLING,
+    ),
+    Mutant(
+        "mask-of-edges-that-take-no-part",
+        "csrc/cuda/mask.cuh",
+        "if (takes_part && !takes_part[edge]) return -1;",
+        "if (takes_part && !takes_part[0]) return -1;",
+        POOLING,
+    ),
+    Mutant(
+        "mask-of-edges-that-take-no-part-on-the-cpu",
+        "csrc/cpu/mask.h",
+        "f(edge, takes_part[edge] ? c : -1);",
+        "f(edge, takes_part[0] ? c : -1);",
+        CPU_POOLING,
+    ),
+    Mutant(
+        "edges-that-take-no-part",
+        "csrc/cuda/coarsen.cuh",
+        "if (takes_part && !takes_part[edge])",
+        "if (takes_part && !takes_part[row])",
+        POOLING,
+    ),
+    Mutant(
+        "edges-that-take-no-part-are-inside",
+        "csrc/cuda/coarsen.cuh",
+        "!takes_part[edge]) return keys.in_nothing();",
+        "!takes_part[edge]) return keys.inside(cluster[row]);",
+        POOLING,
+    ),
+    Mutant(
+        "inner-edges-that-take-no-part-on-the-cpu",
+        "csrc/cpu/coarsen.h",
+        "(!takes_part || takes_part[e]) && cluster",
+        "cluster",
+        CPU_POOLING,
     ),
     Mutant(
         "inner-edges-out-of-order-on-the-cpu",
@@ -751,7 +785,6 @@ MUTANTS = [
         "    keys[v] = 0;\n",
         "",
         PARSE,
-        "address",
         quick=True,
     ),
     Mutant(
