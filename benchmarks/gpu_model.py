@@ -462,8 +462,13 @@ SMALL_TILES = 2**23  # bytes: little beside the features of 10^5 nodes
 
 # Kernels of the edge scorer, whose work grows with the square of the channels, and how often each multiplies
 # every pair by the weights of all hidden layers. Backward does so anew for each of the two ends of a pair,
-# and then needs the gradient of the row, for each end too, and of the weights, once.
+# and then needs the gradient of the row, for each end too, and of the weights, once. Where a node has many
+# pairs, it needs fewer: see `saved_operations`.
 PRODUCTS = {"pack_layer": 0, "score_pairs": 1, "gather_gradients": 5, "add_partials": 0}
+
+# Of csrc/cuda: how many pairs a block takes as a chunk, and of these at once, with 128 channels in one hidden
+# layer; how many pairs the nodes of a chunk must have to be taken by nodes; how many blocks add up gradients.
+CHUNK, ROWS, PAIRS_OF_NODE, ADDING_BLOCKS = 256, 32, 4, 512
 
 
 def narrowed(call: emulation.Call, channels: int) -> emulation.Call:
@@ -501,6 +506,26 @@ def product_operations(call: emulation.Call) -> float:
     return 2 * sum(weight.numel() for weight in hidden) * call.arguments["pairs"].size(1) if hidden else 0
 
 
+def saved_operations(call: emulation.Call) -> float:
+    """Of `gather_gradients`, in the first hidden layer: for pairs that are taken by their first nodes, one
+    product of two, for two more where a node or a block's rows end."""
+    saved = 0
+    for chunk in call.arguments["pairs"][0].sort().values.split(CHUNK):
+        if (chunk[-1] - chunk[0] + 1) * PAIRS_OF_NODE <= len(chunk):
+            parts = sum(rows.unique_consecutive().numel() for rows in chunk.split(ROWS))
+            saved += len(chunk) - 2 * parts
+    return 2 * call.arguments["parameters"][0].numel() * saved
+
+
+def times_larger(kernel: str, call: emulation.Call, scale: int) -> float:
+    """How much more a kernel does in the workload meant."""
+    if kernel != "add_partials":
+        return scale
+    pairs = call.arguments["pairs"].size(1)
+    run, meant = (min(-(-size // CHUNK), ADDING_BLOCKS) for size in (pairs, scale * pairs))
+    return meant / max(run, 1)
+
+
 def carried_on(amounts: Sequence[float]) -> float:
     """To all channels, what was counted on FEW, twice and, if there is a third, three times as many."""
     steps = CHANNELS / FEW - 1
@@ -523,15 +548,19 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
             if len({(kernel["name"], kernel["launches"]) for kernel in kernels}) > 1:
                 raise AssertionError(f"{key}: other kernels for other numbers of channels")
             name = kernels[0]["name"]
-            times = PRODUCTS.get(name.split("<")[0])
+            kernel_name = name.split("<")[0]
+            times = PRODUCTS.get(kernel_name)
             used = kernels if times is not None else kernels[:2]
+            larger = times_larger(kernel_name, first[key], scale)
 
-            def carried(amount: str, used: Any = used) -> float:
-                return scale * carried_on([kernel[amount] for kernel in used])
+            def carried(amount: str, used: Any = used, larger: float = larger) -> float:
+                return larger * carried_on([kernel[amount] for kernel in used])
 
             operations = (carried("bytes_read") + carried("bytes_written")) / 4
             if times:
                 operations += scale * times * product_operations(first[key])
+            if kernel_name == "gather_gradients":
+                operations -= scale * saved_operations(first[key])
             title = f"{low['operator']}: {name}"
             listed.append(Kernel(title, kernels[0]["launches"], 0, carried("bytes_touched"), operations))
         counted[key] = listed
