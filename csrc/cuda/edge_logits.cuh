@@ -6,6 +6,11 @@
 // ones, and computes each anew, so that what a node gathers is a sum over neighbours in that order. The first
 // time it also adds up the gradients of the parameters. Sums that a block cannot finish, because another one
 // has a part of them, go to memory, to be added in a fixed order.
+//
+// Where nodes have many pairs, the first time takes a product less: with x_i and x_j for the features of a
+// pair and d for the gradient of what its first layer makes of them, M = sum over j of the outer products of
+// d and x_j holds both the gradient of the weight W, in which x_i scales the columns of M, and that of x_i,
+// the sums over the columns of W * M.
 #pragma once
 
 #include "mlp.cuh"
@@ -15,7 +20,8 @@ namespace gpn::cuda {
 
 constexpr int kForwardBytes = 32 << 10;   // shared memory of a block
 constexpr int kBackwardBytes = 46 << 10;  // the same, the largest that needs no opt-in but for some ids
-constexpr int kPairsOfNode = 4;  // from which on a node's pairs are taken together, where backward can
+// From how many pairs of each node on M (above) pays: a node costs two products more, and the reading of W.
+constexpr int kPairsOfNode = 4;
 
 // ------------------------------------------------------------------------------------------------ of a warp
 
