@@ -279,21 +279,22 @@ template <class T>
 __device__ int add_node_products(const Sum<T>* g, const Sum<T>* z, int rows, const T* x, int width,
                                  int stride, const Sum<T>* weight, Sum<T>* total, Sum<T>* parts) {
   using W = Sum<T>;
-  using Tile = OuterTile<W, 1>;  // for two there are no registers
+  constexpr int kHalves = sizeof(W) == 8 ? 1 : 2;  // for more there are no registers
+  using Tile = OuterTile<W, 1, kHalves>;
   const int across = Tile::across(stride), down = Tile::down(stride);
   const int fitting = int(blockDim.x) / across, most = fitting < down ? fitting : down;
   const int count = most > 1 ? most : 1;
   for (int at = threadIdx.x; at < across * count; at += blockDim.x) {
     const int k = 4 * (at % across), part = at / across;
-    Four<W> sum[2] = {};
+    Four<W> sum[kHalves] = {};
     GPN_NO_UNROLL
     for (int j = 4 * part; j < 4 * down; j += 4 * count) {
       const W* from = weight + int64_t(j) * stride + k;
       W* to = total + int64_t(j) * stride + k;
       const Tile products(g + j, z + k, rows, stride);
-      Four<W> own[2];  // no earlier: there are few registers
+      Four<W> own[kHalves];  // no earlier: there are few registers
       GPN_UNROLL
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kHalves; ++half) {
         const int first = k + half * (stride / 2);
         GPN_UNROLL
         for (int i = 0; i < 4; ++i) own[half].value[i] = first + i < width ? W(x[first + i]) : W(0);
@@ -310,7 +311,8 @@ __device__ int add_node_products(const Sum<T>* g, const Sum<T>* z, int rows, con
       });
     }
     GPN_UNROLL
-    for (int half = 0; half < 2; ++half) store(sum[half], parts + part * stride + k + half * (stride / 2));
+    for (int half = 0; half < kHalves; ++half)
+      store(sum[half], parts + part * stride + k + half * (stride / 2));
   }
   return count;
 }
