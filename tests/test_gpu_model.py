@@ -107,7 +107,7 @@ def test_pairs_of_one_node_share_a_product(gpu_model):
     def constant(name):
         return int(re.search(rf"\b{name} = (?:sizeof.* : )?(\d+)", sources)[1])
 
-    assert gpu_model.ROWS == constant("kRows") * constant("kMlpThreads") // constant("kWarp")
+    assert constant("kRows") * constant("kMlpThreads") // constant("kWarp") == gpu_model.ROWS
     assert 1 << constant("piece_bits") == gpu_model.CHUNK
     assert constant("kPairsOfNode") == gpu_model.PAIRS_OF_NODE
     assert constant("kMostPartials") == gpu_model.ADDING_BLOCKS
