@@ -95,7 +95,7 @@ GPN_HOST_DEVICE int64_t forward_values(int64_t stride) {
 }
 
 // spill: memory for the rows where a block's shared memory is too small, else null.
-// Registers: 152.
+// Registers: 168.
 template <class T>
 __global__ void __launch_bounds__(kMlpThreads, kResident)
     score_pairs(Pairs pairs, const T* h, PackedLayers<Sum<T>> layers, Activation<Sum<T>> activation,
@@ -329,7 +329,7 @@ struct Gathered {
 
 // by_second: whether nodes are second ends. partial: null, or where the gradients of the parameters go, one
 // [all_partial_values] a block.
-// Registers: 232.
+// Registers: 255.
 template <class Index, class T>
 __global__ void __launch_bounds__(kMlpThreads, kResident)
     gather_gradients(Pairs pairs, Runs<Index> runs, bool by_second, int64_t chunks, int chunk_items,
