@@ -110,7 +110,6 @@ def test_pairs_of_one_node_share_a_product(gpu_model):
     assert constant("kRows") * constant("kMlpThreads") // constant("kWarp") == gpu_model.ROWS
     assert 1 << constant("piece_bits") == gpu_model.CHUNK
     assert constant("kPairsOfNode") == gpu_model.PAIRS_OF_NODE
-    assert constant("kMostPartials") == gpu_model.ADDING_BLOCKS
 
     def saved_products(*counts):
         first = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
@@ -126,7 +125,7 @@ def test_pairs_of_one_node_share_a_product(gpu_model):
 
 
 def test_bytes_grow_with_the_workload(gpu_model):
-    """A run with half the nodes, edges and rows a tile, doubled."""
+    """A run with half the nodes and edges, doubled."""
     import emulation
 
     costs = []
@@ -140,7 +139,8 @@ def test_bytes_grow_with_the_workload(gpu_model):
     assert small["waits"] == large["waits"]
     assert small["bytes"] == pytest.approx(large["bytes"], rel=0.05)
     assert small["operations"] == pytest.approx(large["operations"], rel=0.05)
-    assert small["launches"] == pytest.approx(large["launches"], rel=0.05)
+    # Three sorts are too large for one block now.
+    assert small["launches"] <= large["launches"] <= small["launches"] + 3 * 7
 
 
 @pytest.mark.parametrize("form", ["layer", "hierarchy"])
