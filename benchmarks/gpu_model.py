@@ -459,7 +459,6 @@ class HostFactories(TorchFunctionMode):
 
 
 FEW = 8  # channels: a sector of float32
-SMALL_TILES = 2**23  # bytes: little beside the features of 10^5 nodes
 
 # Kernels of MLPs, whose work grows with the square of the channels, and how often each multiplies every row
 # by the weights of all hidden layers. The edge scorer's backward does so anew for each of the two ends of a
@@ -570,10 +569,8 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
 
 
 def peak_bytes(method: str, load: Load) -> int:
-    """The most that a layer holds at a time, forward and backward, beside its inputs and parameters. Tiles
-    have SMALL_TILES of room: their buffers are reported apart, as DEVICE_TILE_BYTES."""
-    with mock.patch.object(tiles, "DEVICE_TILE_BYTES", SMALL_TILES):
-        tally, _ = run(method, "layer", load)
+    """The most that a layer holds at a time, forward and backward, beside its inputs and parameters."""
+    tally, _ = run(method, "layer", load)
     by_width = [emulation.count(narrowed(call, k * FEW) for call in tally.calls) for k in (1, 2)]
     inside = [
         load.scale * carried_on([run["memory"] for run in runs]) for runs in zip(*by_width, strict=True)
@@ -760,10 +757,7 @@ def memory_table(entries: Sequence[dict[str, Any]]) -> str:
     held = {(entry["method"], entry["nodes"]): f"{entry['bytes'] / 1e6:,.0f}" for entry in entries}
     nodes = sorted({count for _, count in held})
     rows = [[method, *(held[method, count] for count in nodes)] for method in HELD]
-    title = (
-        "Layer, peak memory beside inputs and parameters in MB, forward and backward, sparse graphs; tiles "
-        f"take {tiles.DEVICE_TILE_BYTES >> 20} MiB at most besides:"
-    )
+    title = "Layer, peak memory beside inputs and parameters in MB, forward and backward, sparse graphs:"
     return f"{title}\n\n{common.table(['method', *(f'{count:,} nodes' for count in nodes)], rows)}"
 
 

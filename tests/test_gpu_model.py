@@ -186,7 +186,7 @@ def test_a_captured_step_takes_at_most_half_the_time(saved):
 
 
 def test_a_layer_holds_less_than_top_k(gpu_model, saved):
-    """By the model, at 10^5 nodes now and at 10^6 as saved; tiles aside."""
+    """By the model, at 10^5 nodes now and at 10^6 as saved."""
     now = gpu_model.count_memory(gpu_model.HELD_SCALES[:1])
     held = {(entry["method"], entry["nodes"]): entry["bytes"] for entry in saved["memory"]}
     for entry in now:

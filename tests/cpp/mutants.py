@@ -358,8 +358,8 @@ MUTANTS = [
     Mutant(
         "begin-of-the-owner-below",
         "csrc/cuda/reduce.cuh",
-        "int64_t(owner[middle]) < o",
-        "int64_t(owner[middle]) <= o",
+        "owner[middle] < Index(o)",
+        "owner[middle] <= Index(o)",
         POOLING,
     ),
     Mutant(
