@@ -5,6 +5,8 @@ gathered. All functions are collective: every rank of the group calls them, with
 Before any data is exchanged the ranks tell each other whether they got through their own part and with what
 arguments, so bad input on one rank is an error on all of them, with the same text.
 
+Tested with gloo. NCCL is untried, for want of GPUs.
+
 A rank that is lost in the middle is noticed by the backend: gloo's neighbours of that rank fail at once,
 and everybody else as soon as these end or the timeout of the group has passed (``init_process_group(timeout=
 ...)``).

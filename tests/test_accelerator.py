@@ -169,6 +169,7 @@ def test_the_check_of_a_gpu_runs_here_and_goes_on(accelerator, tmp_path, monkeyp
     assert gpu_check.main(command) == 0
     assert "benchmark-memory-quick" in ran
     assert "tests" not in ran
+    assert "build" in ran  # another build may have come between, without what this one needs
     assert "All well" in capsys.readouterr().out
 
 
@@ -185,21 +186,32 @@ def test_steps_of_the_check_run_and_are_logged(tmp_path):
     assert (killed["outcome"], killed["last"]) == (gpu_check.FAILED, "ended by signal 9 (Killed)")
 
 
-def test_the_check_builds_for_the_card_at_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
+def test_the_check_builds_for_the_cards_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda card: [(9, 0), (8, 6), (9, 0)][card])
     chosen = argparse.Namespace(
         device="cuda", output=tmp_path, quick=False, only=[], dataset="PROTEINS", set=[], data_root=tmp_path
     )
     steps = gpu_check.steps(chosen)
-    assert steps[0].environment == {"GPN_OPS_CUDA": "1", "TORCH_CUDA_ARCH_LIST": "8.6"}
+    assert steps[0].environment == {"GPN_OPS_CUDA": "1", "TORCH_CUDA_ARCH_LIST": "8.6;9.0"}
+    assert [step.name for step in steps[:2]] == ["build", "library"]
     assert {"tests", "memcheck", "benchmark-memory", "train-cuda", "train-cpu"} <= {s.name for s in steps}
     for step in steps:
-        assert "--processor-time" not in step.command  # which is for CPUs
-        trains = step.name.startswith(("train-", "benchmark-training"))
-        assert ("--data-root" in step.command) == trains, step.command
+        assert not {"--processor-time", "--busy"} & set(step.command)  # which are for CPUs
+        reads = step.name.startswith(("train-", "benchmark-training", "benchmark-static"))
+        assert ("--data-root" in step.command) == reads, step.command
+        assert step.group == "compute-sanitizer" or not step.skip
     for step in steps:
         scripts = [word for word in step.command if word.endswith(".py")]
         assert all((gpu_check.ROOT / script).exists() for script in scripts), step.command
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_check_fails_where_the_cuda_library_is_not_loaded(tmp_path):
+    """Else all that follows would pass, on plain PyTorch. Here torch has no CUDA, or no GPU to start it."""
+    step = gpu_check.Step("library", "build", [sys.executable, "-c", gpu_check.LOADS])
+    record = gpu_check.run(step, tmp_path)
+    assert record["outcome"] == gpu_check.FAILED
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
