@@ -113,9 +113,7 @@ def _flattened(args: Sequence[Any]) -> tuple[Any, ...]:
 
 def _restored(flat: Sequence[Any], lengths: Sequence[int | None]) -> list[Any]:
     items = iter(flat)
-    return [
-        next(items) if length is None else list(itertools.islice(items, length)) for length in lengths
-    ]
+    return [next(items) if length is None else list(itertools.islice(items, length)) for length in lengths]
 
 
 def register_last(name: str, instead: str) -> None:
