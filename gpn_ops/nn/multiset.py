@@ -139,13 +139,11 @@ class DeepSets(torch.nn.Module):
         product = matmul_dtype(x, parameters[0])
         # What goes into the LayerNorm, and what comes out of every hidden layer.
         kept_values = num_rows * self.in_channels * self.num_layers
-        # Elsewhere than on the CPU, copies of what is kept take as many launches as computing it again.
+        # Elsewhere than on the CPU, rows are sooner computed again than read.
         again = self.recompute == "auto" and not waits.is_host(x.device)
         keep = not again and not keeps_nothing(self.recompute, kept_values)
-        # All of it is for autograd to keep, which has second derivatives. And elsewhere than on the CPU the
-        # operators on tiles are Python, which an exported program has to do without.
-        calls = (keep and self.recompute != "auto") or (torch.compiler.is_exporting() and not x.is_cpu)
-        return None if calls else (parameters, product, keep)
+        # All of it is for autograd to keep, which has second derivatives.
+        return None if keep and self.recompute != "auto" else (parameters, product, keep)
 
     def _residual(
         self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm, seed: Tensor | None
