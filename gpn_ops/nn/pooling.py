@@ -253,9 +253,8 @@ class ParsePooling(torch.nn.Module):
         num_clusters = coarse.representative.size(0)
         if room is not None:  # More clusters than there is room for: the numbers of these must still exist.
             parsed = parsed._replace(cluster=parsed.cluster.clamp(max=num_clusters - 1))
-        # What was sorted are the edges given; competing self-loops are more.
-        order = None if progress is None or parsed.took_part is not None else progress.order
-        score, inner_edges = parsed.mask(num_clusters, order)
+        # None of a connect step of the user's own, which may give just the coarse graph.
+        score, inner_edges = parsed.mask(num_clusters, getattr(coarse, "order", None))
         score = score.to(x.dtype)
         weight = coarse.edge_attr
         if edge_attr is None and weight is not None:  # The layer's own: of the type that a GNN takes with x.
