@@ -27,7 +27,6 @@ TEST_FILES = {
     "benchmarks/gpu_check.py": "tests/test_accelerator.py",
     "benchmarks/methods.py": "tests/test_benchmarks.py",
     "benchmarks/pages/training.py": "tests/test_training_benchmark.py",
-    "benchmarks/static.py": "tests/test_static_benchmark.py",
     "benchmarks/training.py": "tests/test_training_benchmark.py",
     "gpn_ops/keys.py": "tests/test_chunks.py",
     "gpn_ops/checks.py": "tests/test_chunks.py",
@@ -179,13 +178,6 @@ MUTANTS = [
         "return torch.compiler.is_exporting() or not known",
         "return torch.compiler.is_exporting()",
         "tests/test_nn_multiset.py::test_what_is_compiled_for_one_size_keeps_more",
-    ),
-    Mutant(
-        "gradients-are-not-compared",
-        "benchmarks/static.py",
-        '        results.append({"output": out, **grads})\n',
-        '        results.append({"output": out})\n',
-        "test_a_wrong_gradient_of_any_parameter_is_found",
     ),
     Mutant(
         "flag-not-read",
