@@ -1,4 +1,4 @@
-"""The connect step: which clusters are joined by which edges."""
+"""The connect step: the edges between clusters."""
 
 import torch
 from torch import Tensor
@@ -16,15 +16,15 @@ from .select import Parsed
 
 class ConnectClusters(Connect):
     r"""Joins two clusters by an edge if an edge joins their nodes: the structure of
-    :math:`\mathbf{S}^{\top} \mathbf{A} \mathbf{S}` (equation 2), its edges sorted and each there once.
+    :math:`\mathbf{S}^{\top} \mathbf{A} \mathbf{S}` (equation 2), with sorted edges and no duplicates.
 
     Args:
-        reduce (str, optional): How the attributes of edges that become one are reduced: :obj:`"sum"` as in
-            equation 2, :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
-        weighted (bool, optional): If :obj:`True`, edges without attributes count as having weight 1, so that
-            the coarse graph is weighted. (default: :obj:`False`)
-        self_loops (bool, optional): If :obj:`True`, edges inside a cluster are kept as its self-loop.
-            (default: :obj:`False`)
+        reduce (str, optional): How the attributes of edges that merge into one are reduced: :obj:`"sum"` as
+            in equation 2, :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
+        weighted (bool, optional): If :obj:`True`, edges without attributes have weight 1, so that the coarse
+            graph is weighted. (default: :obj:`False`)
+        self_loops (bool, optional): If :obj:`True`, edges inside a cluster become its self-loop. Otherwise
+            they are dropped. (default: :obj:`False`)
 
     Example:
         >>> import torch
@@ -56,20 +56,20 @@ class ConnectClusters(Connect):
         r"""Forward pass.
 
         Args:
-            select_output (SelectOutput or Parsed): The clusters. Every node must be in one, and only one. If
-                it is the record of :class:`SelectParse`, edges that did not take part are left out.
+            select_output (SelectOutput or Parsed): The clusters. Every node must be in exactly one. Given the
+                record of :class:`SelectParse`, edges that did not take part are left out.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
             edge_attr (torch.Tensor, optional): Their attributes, :math:`[m, \ldots]`. (default: :obj:`None`)
             batch (torch.Tensor, optional): The graph of every node. No edge may join two graphs.
                 (default: :obj:`None`)
-            num_graphs (int, optional): The number of graphs in :obj:`batch`; of a record, it asks what became
-                of each of them. (default: :obj:`None`)
-            room (Room, optional): Of a padded batch (:func:`pad`), the sizes of the result, which is padded
-                then. (default: :obj:`None`)
+            num_graphs (int, optional): The number of graphs in :obj:`batch`. Given a record, the result then
+                includes the :class:`Progress` of the graphs. (default: :obj:`None`)
+            room (Room, optional): The sizes of the result for a padded batch (:func:`pad`); the result is
+                then padded too. (default: :obj:`None`)
 
         Returns:
-            ConnectOutput or Coarse: The coarse graph; of a record, what :func:`gpn_ops.coarsen` gives, and
-            with :obj:`num_graphs` also the :class:`Progress` of the graphs.
+            ConnectOutput or Coarse: The coarse graph. Given a record, the result of :func:`gpn_ops.coarsen`,
+            and with :obj:`num_graphs` also the :class:`Progress` of the graphs.
 
         Raises:
             ValueError: If the number of assigned nodes is not the number of nodes.
@@ -80,7 +80,8 @@ class ConnectClusters(Connect):
             if kept is not None and room is not None:
                 edge_index = torch.where(kept, edge_index, cluster.size(0) - 1)
             elif kept is not None and not (self.self_loops or waits.reads_are_free(kept.device)):
-                # Their number would have to be waited for; as a self-loop, an edge is inside a cluster.
+                # Removing them would wait for their number. As self-loops they are inside a cluster, and so
+                # dropped.
                 edge_index = torch.where(kept, edge_index, edge_index[0])
             elif kept is not None:
                 edge_index = edge_index[:, kept]
@@ -110,7 +111,7 @@ class ConnectClusters(Connect):
         all_edges: Tensor,
         room: Room,
     ) -> tuple[ops.Coarse, ops.Progress]:
-        """The coarse graph with padding as :func:`pad` makes it: nothing else, where there is no room."""
+        """The coarse graph, padded as by :func:`pad`. If there is not enough room, it is padding only."""
         capacity = (room.nodes, room.edges)
         options = (self.reduce, self.self_loops, batch)
         edges, attr, representative, count = ops.coarsen(
@@ -118,7 +119,7 @@ class ConnectClusters(Connect):
         )
         fits = fit(count, capacity)
         found = ops.progress(all_edges, batch, num_graphs, cluster, edges, representative, count)
-        # Of the clusters, the last is all the padding.
+        # The last cluster is all of the padding.
         first, num_edges = torch.where(fits, count[0] - 1, 0), torch.where(fits, count[1], 0)
         edges = padded_edges(edges, num_edges, first, room.nodes)
         if attr is not None:
@@ -136,7 +137,7 @@ class ConnectClusters(Connect):
 
 
 def fit(count: Tensor, capacity: tuple[int, int]) -> Tensor:
-    """Whether so many clusters and edges have room, on the device."""
+    """Whether these numbers of clusters and edges fit, as a tensor on the device."""
     return (count[0] <= capacity[0]) & (count[1] <= capacity[1])
 
 

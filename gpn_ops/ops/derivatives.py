@@ -1,6 +1,7 @@
-"""Which derivatives the operators have: those of first order, in reverse mode, and those of higher order
-where backward is made of operators again. All others raise: torch alone would give zeros, at most with a
-warning.
+"""Registers the derivatives of the operators.
+
+They have first derivatives in reverse mode, and higher ones if backward consists of operators with
+derivatives. All others raise; without this, torch would return zeros, at most with a warning.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,8 +20,8 @@ from .vmap import register_vmap
 
 
 class _Library(torch.library.Library):
-    """A library whose kernels for autograd refuse tensors that carry a tangent, and work inside of the
-    transforms of ``torch.func``, which those of ``torch.library`` do not."""
+    """A library whose autograd kernels reject tensors with a tangent and work inside the transforms of
+    ``torch.func``, unlike those of ``torch.library``."""
 
     def __init__(self) -> None:
         super().__init__("gpn", "FRAGMENT")
@@ -28,7 +29,7 @@ class _Library(torch.library.Library):
 
     def impl(self, op_name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         def kernel(*inputs: Any, **keywords: Any) -> Any:
-            # The level first: outside of forward mode this costs next to nothing.
+            # Test the level first: outside forward mode this costs next to nothing.
             if forward_ad._current_level >= 0 and any(map(_has_tangent, _tensors(inputs))):
                 raise RuntimeError(
                     f"gpn::{op_name}: forward-mode derivatives (torch.func.jvp, dual tensors) are not "
@@ -50,7 +51,7 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
 
 
 def _takes_gradients() -> bool:
-    """Whether the innermost transform of ``torch.func`` that is in effect is a gradient; not ``vmap``."""
+    """Whether the innermost active transform of ``torch.func`` is a gradient, not ``vmap``."""
     if not torch._C._are_functorch_transforms_active():
         return False
     innermost = torch._C._functorch.peek_interpreter_stack()
@@ -66,7 +67,7 @@ register_vmap(_LIBRARY)
 
 
 def register(name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]) -> None:
-    """Gives an operator its gradient, as :func:`torch.library.register_autograd`; forward mode raises."""
+    """Registers a gradient, as :func:`torch.library.register_autograd` does; forward mode raises."""
     _LIBRARY.in_transforms[name] = _in_transforms(name, backward, setup_context)
     torch.library.register_autograd(f"gpn::{name}", backward, setup_context=setup_context, lib=_LIBRARY)
 
@@ -74,20 +75,20 @@ def register(name: str, backward: Callable[..., Any], setup_context: Callable[..
 def _in_transforms(
     name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The kernel for autograd where a transform of ``torch.func`` calls it, which has taken a level of
-    tensors off: as :func:`torch.library.register_autograd` makes it, at this level alone."""
+    """The autograd kernel for calls from a transform of ``torch.func``, which has unwrapped one level of
+    tensors: that of :func:`torch.library.register_autograd`, for this level only."""
     operator = getattr(torch.ops.gpn, name).default
     returns_list = isinstance(operator._schema.returns[0].type, torch.ListType)
 
     def forward(ctx: Any, keyset: Any, spec: Any, *flat: Any) -> Any:
         args = tree_unflatten(list(flat), spec)
-        # The levels below may have gradients and tangents of their own, which torch turns off in here.
+        # The levels below may have their own gradients and tangents, which torch disables here.
         with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
             output = operator.redispatch(keyset & torch._C._after_autograd_keyset, *args)
-        rest = operator._schema.arguments[len(args) :]  # The dispatcher leaves defaults out.
+        rest = operator._schema.arguments[len(args) :]  # The dispatcher omits defaults.
         setup_context(ctx, (*args, *(argument.default_value for argument in rest)), output)
         ctx.num_args = len(args)
-        # Of a list, torch would take no gradient.
+        # torch takes no gradients of lists.
         return tuple(output) if isinstance(output, list) else output
 
     def flat_backward(ctx: Any, *grads: Any) -> Any:
@@ -106,8 +107,8 @@ def _in_transforms(
 
 
 def register_last(name: str, instead: str) -> None:
-    """For an operator that is a gradient and has none itself: a derivative of it raises, saying what to do
-    instead."""
+    """For an operator that is a gradient and has none itself: taking its derivative raises an error that
+    names the alternative."""
 
     def backward(ctx: Any, *grads: Any) -> Any:
         raise RuntimeError(f"gpn::{name}: second derivatives are not implemented; {instead}")
@@ -116,7 +117,7 @@ def register_last(name: str, instead: str) -> None:
 
 
 def register_none(name: str) -> None:
-    """For an operator that works in place and has no gradient: it raises where one would be recorded."""
+    """For an in-place operator without a gradient: raises if autograd would record it."""
     operator = getattr(torch.ops.gpn, name).default
 
     def kernel(keyset: Any, *args: Any) -> Any:
