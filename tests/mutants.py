@@ -285,8 +285,8 @@ MUTANTS = [
     Mutant(
         "trees-one-level-too-high",
         "gpn_ops/nn/hierarchy.py",
-        "            tree.height += shrinks\n",
-        "            tree.height += torch.ones_like(shrinks)\n",
+        "            shrunk.append(shrinks)\n",
+        "            shrunk.append(torch.ones_like(shrinks))\n",
         "test_graphs_that_stop_beside_graphs_that_go_on",
     ),
     Mutant(
