@@ -18,11 +18,12 @@ class Capacity(NamedTuple):
     """How many nodes, edges and undirected edges there is room for."""
 
     nodes: int
-    """At least one node is padding."""
+    """The number of nodes, at least one of which is padding."""
     edges: int
+    """The number of edges."""
     pairs: int | None = None
-    """The default, ``edges // 2 + 1``, is enough if every edge has its reverse and there are no self-loops.
-    ``edges`` is always enough."""
+    """The number of undirected edges. The default, ``edges // 2 + 1``, is enough if every edge has its
+    reverse and there are no self-loops. ``edges`` is always enough."""
 
     @property
     def num_pairs(self) -> int:
