@@ -7,13 +7,13 @@ from methods import COLUMNS, METHODS
 
 CHANNELS = 128
 NOTES = """\
-Our layer holds tiles of edges and nodes instead of a row of features per edge, so its peak is what comes
-out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part.
+Our layer stores tiles of edges and nodes instead of a row of features per edge, so its peak consists of its
+results, the scores and the coarse graph. At 1,000 nodes the tiles are the larger part.
 
-EdgePooling calls torch for every edge: on the CPU the record of its calls outgrows the memory beyond 10,000
+EdgePooling calls torch for every edge. On the CPU, the record of its calls exceeds the memory beyond 10,000
 nodes, so its peak there is unknown.
 
-A user's model has a convolution before the pool, which may take more than the pool itself: PyG's `GCNConv`
+A complete model has a convolution before the pool, which may take more memory than the pool: PyG's `GCNConv`
 gathers a row of features per edge, our `UndirectedGCNConv` does not."""
 
 
