@@ -89,7 +89,9 @@ def main() -> None:
     device = common.prepare(options)
     sizes = [1_000, 10_000, 100_000] if options.quick else [1_000, 10_000, 100_000, 1_000_000]
     results = []
-    for kind, edge_index, scores, num_nodes in common.hubs_and_random() if options.hubs else graphs(sizes):
+    for kind, edge_index, scores, num_nodes in (
+        common.hubs_and_random(options.quick) if options.hubs else graphs(sizes)
+    ):
         results.append({"kind": kind, **Case(edge_index, scores, num_nodes, device).measure()})
     content = {"results": results}
     print(report(content))

@@ -165,13 +165,28 @@ def add_hubs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hubs", action="store_true", help=text)
 
 
-def hubs_and_random() -> Iterator[tuple[str, Tensor, Tensor, int]]:
-    """Kind, edge_index, scores and nodes: of the graph with hubs, and of a random one with as many nodes and
-    edges."""
+QUICK_HUB_NODES = 5_000
+
+
+def around_the_hub(edge_index: Tensor, scores: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """The part of a graph between its largest hub and so many of its neighbours, numbered anew."""
+    row, col = edge_index
+    hub = row.bincount().argmax()
+    inside = torch.zeros(int(row.max()) + 1, dtype=torch.bool)
+    inside[hub] = inside[col[row == hub][: num_nodes - 1]] = True
+    kept = inside[row] & inside[col]
+    return (inside.cumsum(0) - 1)[edge_index[:, kept]], scores[kept]
+
+
+def hubs_and_random(quick: bool) -> Iterator[tuple[str, Tensor, Tensor, int]]:
+    """Kind, edge_index, scores and nodes: of the graph with hubs (where it has to be quick, of a part of it),
+    and of a random one with as many nodes and edges."""
     path = hub_file()
     if path is None:
         sys.exit(f"--hubs: put {HUBS_FILE.name} there")
     edge_index, scores = hub_graph(path)
+    if quick:
+        edge_index, scores = around_the_hub(edge_index, scores, QUICK_HUB_NODES)
     num_nodes = int(edge_index.max()) + 1
     yield HUBS, edge_index, scores, num_nodes
     yield AS_LARGE, *random_graph(num_nodes, scores.numel() // 2), num_nodes
@@ -349,9 +364,16 @@ def isolated(
     except EOFError:
         if first is None:
             raise RuntimeError("the process of a point ended before it began: see its own message") from None
-        # Killed by the system: nothing else ends a process without a word here.
         process.join()
-        return OUT_OF_TIME if process.exitcode == -signal.SIGXCPU else OUT_OF_MEMORY
+        number = -(process.exitcode or 0)
+        if number == signal.SIGXCPU:
+            return OUT_OF_TIME
+        # The system kills. On the CPU, code that gets no memory under the limit also aborts or crashes; the
+        # allocators of other devices raise.
+        if number == signal.SIGKILL or device.type == "cpu":
+            return OUT_OF_MEMORY
+        ending = f"signal {number} ({signal.strsignal(number)})" if number > 0 else f"code {-number}"
+        return f"error: the process ended with {ending}"
     finally:
         process.kill()
         process.join()

@@ -1,7 +1,8 @@
 """What pooling costs on a GPU by a model: launches, waits of the host, bytes, operations, milliseconds.
 
     python benchmarks/gpu_model.py                    # all of it, into results/gpu_model.json
-    python benchmarks/gpu_model.py --method ParsePooling TopK --workload a --form layer --card "RTX 4090"
+    python benchmarks/gpu_model.py --method ParsePooling TopK --workload a --form layer   # these rows anew
+    python benchmarks/gpu_model.py --method ParsePooling --also operators memory          # these tables too
     python benchmarks/gpu_model.py --table            # the saved result, in Markdown
     python benchmarks/gpu_model.py --page             # the same, into docs/cuda.md
 
@@ -630,10 +631,10 @@ def run(method: str, form: str, load: Load) -> tuple[Tally, int]:
     return tally, forward
 
 
-def summary(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
+def summary(kernels: Sequence[Kernel]) -> dict[str, Any]:
     launches, waits = (int(sum(getattr(k, name) for k in kernels)) for name in ("launches", "waits"))
     host = LAUNCH * launches + WAIT * waits
-    device = {card: sum(kernel.seconds(CARDS[card]) for kernel in kernels) for card in cards}
+    device = {card: sum(kernel.seconds(CARDS[card]) for kernel in kernels) for card in CARDS}
     return {
         "launches": launches,
         "waits": waits,
@@ -645,9 +646,9 @@ def summary(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> d
     }
 
 
-def as_one_graph(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
+def as_one_graph(kernels: Sequence[Kernel]) -> dict[str, Any]:
     """The same as a CUDA graph: one launch, and one wait of the host, which reads whether all did fit."""
-    cost = summary(kernels, cards)
+    cost = summary(kernels)
     if cost["waits"] > 0:
         raise AssertionError(
             f"a CUDA graph cannot wait for the host, and this step does {cost['waits']} times"
@@ -663,14 +664,14 @@ def as_one_graph(kernels: Sequence[Kernel], cards: Sequence[str] = tuple(CARDS))
     }
 
 
-def modelled(method: str, form: str, workload: str, cards: Sequence[str] = tuple(CARDS)) -> dict[str, Any]:
+def modelled(method: str, form: str, workload: str) -> dict[str, Any]:
     """One entry of the results."""
     parts = phases(method, form, LOADS[workload])
     parts["both"] = parts["forward"] + parts["backward"]
     if form == CAPTURED:
-        both = as_one_graph(parts["both"], cards)
+        both = as_one_graph(parts["both"])
         return {"method": method, "form": form, "workload": workload, "both": both}
-    costs = {phase: summary(kernels, cards) for phase, kernels in parts.items()}
+    costs = {phase: summary(kernels) for phase, kernels in parts.items()}
     return {"method": method, "form": form, "workload": workload, **costs}
 
 
@@ -735,11 +736,11 @@ def memory_table(entries: Sequence[dict[str, Any]]) -> str:
     return f"{title}\n\n{common.table(['method', *(f'{count:,} nodes' for count in nodes)], rows)}"
 
 
-def report(content: dict[str, Any]) -> str:
-    """The tables, in Markdown."""
+def report(content: dict[str, Any], cards: Sequence[str] = tuple(CARDS)) -> str:
+    """The tables, in Markdown, with the times of these cards."""
     rows = [
         [f"`{entry['operator']}`", entry["launches"], entry["waits"], f"{entry['bytes'] / 1e6:.2f}"]
-        for entry in content["operators"]
+        for entry in content.get("operators", [])
     ]
     title = f"Our operators, each once, (a) {LOADS['a'].text}, {CHANNELS} channels in float32:"
     parts = [f"{title}\n\n{common.table(['operator', 'launches', 'waits', 'MB'], rows)}"] if rows else []
@@ -752,7 +753,7 @@ def report(content: dict[str, Any]) -> str:
                 if (shown, entry["workload"]) == (form, workload):
                     both = entry["both"]
                     name = entry["method"] + (f", a CUDA graph of {both['kernels']:,}" if captured else "")
-                    times = [f"{both['ms'][card]:.2f}" for card in both["ms"]]
+                    times = [f"{both['ms'][card]:.2f}" for card in cards]
                     counts = [f"{both[count]:,}" for count in ("launches", "waits")]
                     amounts = [f"{both['bytes'] / 1e6:,.0f}", f"{both['operations'] / 1e9:,.1f}"]
                     rows.append([name, *counts, *amounts, *times])
@@ -763,13 +764,47 @@ def report(content: dict[str, Any]) -> str:
                     "waits",
                     "MB",
                     "GFLOP",
-                    *(f"{card}, ms" for card in both["ms"]),
+                    *(f"{card}, ms" for card in cards),
                 ]
                 title = f"{form.capitalize()}, ({workload}) {load.text}, forward and backward:"
                 parts.append(f"{title}\n\n{common.table(header, rows)}")
     if content.get("memory"):
         parts.append(memory_table(content["memory"]))
     return "\n\n".join(parts)
+
+
+ALL_FORMS = (*FORMS, CAPTURED)
+ALSO = {"operators": count_operators, "memory": count_memory}
+
+
+def wanted_points(
+    methods: Sequence[str] | None, workloads: Sequence[str] | None, forms: Sequence[str] | None
+) -> list[tuple[str, str, str]]:
+    methods, workloads = methods or METHODS, workloads or list(LOADS)
+    captured = points(methods, "a", [CAPTURED]) if not forms and "a" in workloads else []
+    return points(methods, workloads, forms) + captured
+
+
+def updated(saved: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    """The saved result, with what was counted in the place of what it had. One by another rule, or on other
+    workloads, counts for nothing."""
+    terms = {
+        "workloads": {name: load.text for name, load in LOADS.items()},
+        "rule": {"launch": LAUNCH, "wait": WAIT, "cards": {c: card._asdict() for c, card in CARDS.items()}},
+    }
+    if any(saved.get(name) != value for name, value in terms.items()):
+        saved = {}
+    rows = {
+        (ALL_FORMS.index(row["form"]), row["workload"], METHODS.index(row["method"])): row
+        for row in (*saved.get("results", []), *counted["results"])
+    }
+    tables = {name: counted.get(name, saved.get(name, [])) for name in ALSO}
+    return {
+        **terms,
+        "operators": tables["operators"],
+        "results": [rows[place] for place in sorted(rows)],
+        "memory": tables["memory"],
+    }
 
 
 PAGE = common.RESULTS.parent.parent / "docs" / "cuda.md"
@@ -788,12 +823,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--method", nargs="*", choices=METHODS, default=METHODS)
-    parser.add_argument("--workload", nargs="*", choices=LOADS, default=list(LOADS))
+    parser.add_argument("--method", nargs="*", choices=METHODS)
+    parser.add_argument("--workload", nargs="*", choices=LOADS)
     parser.add_argument(
-        "--form", nargs="*", choices=(*FORMS, CAPTURED), help="default: layers, and all forms on workload a"
+        "--form", nargs="*", choices=ALL_FORMS, help="default: layers, and all forms on workload a"
     )
-    parser.add_argument("--card", nargs="*", choices=CARDS, default=list(CARDS))
+    parser.add_argument(
+        "--also",
+        nargs="*",
+        choices=ALSO,
+        help="default: both, unless a method, a workload or a form is named",
+    )
+    parser.add_argument("--card", nargs="*", choices=CARDS, default=list(CARDS), help="whose times to print")
     parser.add_argument("--table", action="store_true", help="print the saved result, count nothing")
     parser.add_argument("--page", action="store_true", help="the saved result into docs/cuda.md")
     parser.add_argument("--output", type=common.Path, default=common.RESULTS)
@@ -805,22 +846,17 @@ def main() -> None:
     if options.page:
         write_page(json.loads(path.read_text()))
         return
-    results = []
-    wanted = points(options.method, options.workload, options.form)
-    if options.form is None and "a" in options.workload:
-        wanted += points(options.method, "a", [CAPTURED])
-    for method, form, workload in tqdm(wanted, file=sys.stderr):
-        results.append(modelled(method, form, workload, options.card))
-    content = {
-        "workloads": {name: LOADS[name].text for name in options.workload},
-        "rule": {"launch": LAUNCH, "wait": WAIT, "cards": {c: CARDS[c]._asdict() for c in options.card}},
-        "operators": count_operators() if "a" in options.workload and METHODS[0] in options.method else [],
-        "results": results,
-        "memory": count_memory() if set(HELD) <= set(options.method) else [],
+    saved = json.loads(path.read_text()) if path.exists() else {}
+    wanted = wanted_points(options.method, options.workload, options.form)
+    is_all = not (options.method or options.workload or options.form)
+    also = (ALSO if is_all else ()) if options.also is None else options.also
+    counted: dict[str, Any] = {
+        "results": [modelled(*point) for point in tqdm(wanted, file=sys.stderr)],
+        **{table: ALSO[table]() for table in also},
     }
-    print(report(content))
+    print(report(counted, options.card))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    path.write_text(json.dumps(updated(saved, counted), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def main() -> None:
     if options.hubs:
         results = [
             measure(kind, n, edge_index.to(device), torch.zeros(n, dtype=torch.int64, device=device))
-            for kind, edge_index, _, n in common.hubs_and_random()
+            for kind, edge_index, _, n in common.hubs_and_random(options.quick)
         ]
     else:
         sizes = SIZES[:1] if options.quick else SIZES

@@ -66,7 +66,7 @@ def main() -> None:
     results = []
     with busy(options.busy):
         for kind, edge_index, scores, num_nodes in (
-            common.hubs_and_random() if options.hubs else graphs(sizes)
+            common.hubs_and_random(options.quick) if options.hubs else graphs(sizes)
         ):
             results.append({"kind": kind, **Case(edge_index, scores, num_nodes, device).measure()})
     content: dict[str, Any] = {"results": results, "busy": options.busy}

@@ -5,6 +5,8 @@ gathered. All functions are collective: every rank of the group calls them, with
 they exchange data, the ranks compare their arguments and report whether their own part succeeded. So bad
 input on one rank raises the same error on all ranks.
 
+Tested with gloo. NCCL has not been tried, for lack of GPUs.
+
 If a rank is lost during a call, the backend notices. With gloo, the neighbours of that rank fail at once, and
 the others when these exit or when the timeout of the group expires (``init_process_group(timeout=...)``).
 """

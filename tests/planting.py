@@ -85,6 +85,9 @@ def main(
     parser.add_argument("--quick", action="store_true", help="only those marked as quick")
     parser.add_argument("--verbose", action="store_true", help="also print what was caught")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--note", type=Path, help="a file of bugs that were caught on these sources: skip them, add to it"
+    )
     arguments = parser.parse_args()
     names = [bug.name for bug in table]
     unknown = set(arguments.names) - set(names)
@@ -95,6 +98,10 @@ def main(
         for bug in table
         if (not arguments.names or bug.name in arguments.names) and (bug.quick or not arguments.quick)
     ]
+    if arguments.note and arguments.note.exists():
+        caught = set(arguments.note.read_text().split())
+        print(f"{sum(bug.name in caught for bug in chosen)} of {len(chosen)} were caught before")
+        chosen = [bug for bug in chosen if bug.name not in caught]
     started = time.monotonic()
     if problem := prepare(chosen, arguments.jobs):
         print(problem)
@@ -106,8 +113,12 @@ def main(
             if what is not None:
                 survivors += 1
                 print(f"SURVIVED {bug.name} ({bug.file}): {what}", flush=True)
-            elif arguments.verbose:
+                continue
+            if arguments.verbose:
                 print(f"caught {bug.name} ({bug.test})", flush=True)
+            if arguments.note:
+                with arguments.note.open("a") as file:
+                    file.write(f"{bug.name}\n")
     seconds = time.monotonic() - started
     print(f"{len(chosen) - survivors} of {len(chosen)} planted bugs caught in {seconds:.0f} s")
     return 1 if survivors else 0

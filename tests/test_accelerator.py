@@ -3,6 +3,8 @@
 import argparse
 import contextlib
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from unittest import mock
@@ -36,6 +38,10 @@ def fill(device, num_bytes):
     return torch.empty(num_bytes, dtype=torch.uint8, device=device).numel()
 
 
+def end_by(number):
+    os.kill(os.getpid(), number)
+
+
 def test_the_device_is_prepared(accelerator):
     assert common.prepare(options(accelerator.type)) == accelerator
     with pytest.raises(SystemExit, match="processor-time"):
@@ -60,6 +66,12 @@ def test_every_point_has_a_process_of_its_own(accelerator):
     limits = {"memory_bytes": 1 << 30, "seconds": 60, "device": accelerator}
     assert common.isolated(fill, accelerator, 1 << 20, **limits) == 1 << 20
     assert common.isolated(fill, accelerator, 2 << 30, **limits) == common.OUT_OF_MEMORY
+    # What breaks has not run out of memory.
+    assert (
+        common.isolated(end_by, signal.SIGABRT, **limits)
+        == "error: the process ended with signal 6 (Aborted)"
+    )
+    assert common.isolated(end_by, signal.SIGKILL, **limits) == common.OUT_OF_MEMORY
 
 
 def test_operators_are_timed_beside_their_predictions(accelerator, tmp_path, monkeypatch):
@@ -169,6 +181,7 @@ def test_the_check_of_a_gpu_runs_here_and_goes_on(accelerator, tmp_path, monkeyp
     assert gpu_check.main(command) == 0
     assert "benchmark-memory-quick" in ran
     assert "tests" not in ran
+    assert "build" in ran  # another build may have come between, without what this one needs
     assert "All well" in capsys.readouterr().out
 
 
@@ -185,13 +198,15 @@ def test_steps_of_the_check_run_and_are_logged(tmp_path):
     assert (killed["outcome"], killed["last"]) == (gpu_check.FAILED, "ended by signal 9 (Killed)")
 
 
-def test_the_check_builds_for_the_card_at_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
+def test_the_check_builds_for_the_cards_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda card: [(9, 0), (8, 6), (9, 0)][card])
     chosen = argparse.Namespace(
         device="cuda", output=tmp_path, quick=False, only=[], dataset="PROTEINS", set=[], data_root=tmp_path
     )
     steps = gpu_check.steps(chosen)
-    assert steps[0].environment == {"GPN_OPS_CUDA": "1", "TORCH_CUDA_ARCH_LIST": "8.6"}
+    assert steps[0].environment == {"GPN_OPS_CUDA": "1", "TORCH_CUDA_ARCH_LIST": "8.6;9.0"}
+    assert [step.name for step in steps[:2]] == ["build", "library"]
     assert {"tests", "memcheck", "benchmark-memory", "train-cuda", "train-cpu"} <= {s.name for s in steps}
     for step in steps:
         assert "--processor-time" not in step.command  # which is for CPUs
@@ -200,6 +215,14 @@ def test_the_check_builds_for_the_card_at_hand(tmp_path, monkeypatch):
     for step in steps:
         scripts = [word for word in step.command if word.endswith(".py")]
         assert all((gpu_check.ROOT / script).exists() for script in scripts), step.command
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_the_check_fails_where_the_cuda_library_is_not_loaded(tmp_path):
+    """Else all that follows would pass, on plain PyTorch. Here torch has no CUDA, or no GPU to start it."""
+    step = gpu_check.Step("library", "build", [sys.executable, "-c", gpu_check.LOADS])
+    record = gpu_check.run(step, tmp_path)
+    assert record["outcome"] == gpu_check.FAILED
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -360,6 +360,15 @@ def test_a_graph_with_hubs_is_made_undirected(common, tmp_path):
     assert scores[3] == scores[5]
 
 
+def test_around_the_hub(common):
+    pairs = [(0, 2), (0, 3), (0, 4), (2, 3), (2, 5), (2, 6), (3, 5)]  # node 2 has the most neighbours
+    both = torch.tensor(sorted(pairs + [(col, row) for row, col in pairs])).t()
+    edge_index, scores = common.around_the_hub(both, both.amin(0) + 0.1 * both.amax(0), 4)
+    # 0, 2, 3 and 5 are kept, as 0 to 3.
+    assert edge_index.tolist() == [[0, 0, 1, 1, 1, 2, 2, 2, 3, 3], [1, 2, 0, 2, 3, 0, 1, 3, 1, 2]]
+    assert torch.allclose(scores, torch.tensor([0.2, 0.3, 0.2, 2.3, 2.5, 0.3, 2.3, 3.5, 2.5, 3.5]))
+
+
 def test_a_graph_that_is_not_there_is_left_out_with_a_message(common, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(common, "RESULTS", tmp_path / "checkout" / "benchmarks" / "results")
     assert common.hub_file() is None
@@ -379,13 +388,22 @@ def test_the_operators_are_right_around_hubs(common):
     edge_index, scores = common.hub_graph(HUBS)
     num_nodes = int(edge_index.max()) + 1
     assert num_nodes == speed.HUB_NODES
-    (_, hubs, _, _), (_, random, _, _) = common.hubs_and_random()
+    (_, hubs, _, _), (_, random, _, _) = common.hubs_and_random(quick=False)
     assert torch.equal(hubs, edge_index)
     assert random.shape == edge_index.shape
     assert int(random[0].bincount().max()) < 100
     assert int(edge_index[0].bincount().max()) == 88_858
     parse.Case(edge_index, scores, num_nodes, CPU).validate()
     coarsen.Case(edge_index, scores, num_nodes, CPU).validate()
+
+
+@pytest.mark.skipif(not HUBS.exists(), reason="no raw data beside the checkout")
+def test_quick_hubs_are_small(common):
+    for kind, edge_index, scores, num_nodes in common.hubs_and_random(quick=True):
+        assert num_nodes == common.QUICK_HUB_NODES
+        assert edge_index.size(1) == scores.numel() < 5 * num_nodes
+        degree = edge_index[0].bincount()
+        assert int(degree.max()) == num_nodes - 1 if kind == common.HUBS else int(degree.max()) < 100
 
 
 def test_the_papers_batches(common):

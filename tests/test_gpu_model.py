@@ -179,6 +179,53 @@ def test_memory_is_that_of_what_lives(gpu_model):
     assert z.numel() == 10
 
 
+def test_a_run_of_some_rows_leaves_the_others(gpu_model, saved):
+    """It replaces the rows that it counted, and the tables that it was asked for."""
+    assert gpu_model.updated(saved, {"results": []}) == saved
+    row = next(row for row in saved["results"] if (row["method"], row["form"]) == ("TopK", "hierarchy"))
+    new = row | {"both": {"launches": 1}}
+    changed = gpu_model.updated(saved, {"results": [new], "memory": []})
+    assert changed["results"][saved["results"].index(row)] == new
+    assert [row for row in changed["results"] if row != new] == [r for r in saved["results"] if r != row]
+    assert (changed["operators"], changed["memory"]) == (saved["operators"], [])
+    other = row | {"workload": "b"}  # which is counted only if asked for
+    grown = gpu_model.updated(saved, {"results": [other]})["results"]
+    assert grown.index(other) == grown.index(row) + 7
+    assert gpu_model.updated(saved | {"rule": {}}, {"results": [new]})["results"] == [new]
+    assert gpu_model.updated({}, {"results": [new]})["operators"] == []
+
+
+def test_the_command_counts_what_is_asked_for(gpu_model, monkeypatch, tmp_path, capsys):
+    path = tmp_path / "gpu_model.json"
+    cost = gpu_model.summary([gpu_model.Kernel("small", 1000, 0, 1, 1)])
+    row = {"method": "TopK", "form": "layer", "workload": "b"}
+    path.write_text(json.dumps(gpu_model.updated({}, {"results": [row | {"both": cost}]})))
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["gpu_model.py", "--output", str(tmp_path), *words])
+        gpu_model.main()
+        return json.loads(path.read_text())
+
+    def modelled(method, form, workload):
+        return {"method": method, "form": form, "workload": workload, "both": cost | {"kernels": 7}}
+
+    monkeypatch.setattr(gpu_model, "modelled", modelled)
+    memory = [{"method": m, "nodes": 10, "bytes": 10**6} for m in gpu_model.HELD]
+    monkeypatch.setattr(gpu_model, "ALSO", {"operators": list, "memory": lambda: memory})
+    some = run("--method", "TopK", "--workload", "a", "--form", "layer", "--card", "H100")
+    assert [row["workload"] for row in some["results"]] == ["a", "b"]
+    assert some["results"][1]["both"]["ms"].keys() == gpu_model.CARDS.keys()
+    assert some["memory"] == []
+    printed = capsys.readouterr().out
+    assert "H100" in printed
+    assert "RTX" not in printed
+    assert run("--workload", "b", "--method", "TopK", "--also", "memory")["memory"] == memory
+    everything = run()
+    assert len(everything["results"]) == 39
+    assert everything["results"][-1]["form"] == "captured"
+    assert everything["memory"] == memory
+
+
 def test_the_page_has_the_result(gpu_model, saved):
     page = (ROOT / "docs" / "cuda.md").read_text()
     assert gpu_model.report(saved) in page

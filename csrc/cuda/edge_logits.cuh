@@ -8,113 +8,15 @@
 // has a part of them, go to memory, to be added in a fixed order.
 #pragma once
 
-#include "../core/scorer.h"
+#include "mlp.cuh"
 #include "pair_dot.cuh"
 
 namespace gpn::cuda {
 
-template <class W>
-constexpr int kRows = sizeof(W) == 8 ? 4 : 8;  // pairs of a warp
-constexpr int kScorerThreads = 128;            // at most, of a block
-constexpr int kForwardBytes = 32 << 10;        // shared memory of a block
-constexpr int kBackwardBytes = 46 << 10;       // the same, the largest that needs no opt-in but for some ids
-constexpr int kResident = 2;                   // blocks that the registers of a multiprocessor are for
-constexpr int64_t kSpillBlocks = 128;
-constexpr int64_t kPartialBytes = 64 << 20;
-constexpr int64_t kLeastPartials = 32, kMostPartials = 512;  // of blocks; a thread adds them in sequence
-
-// Read and written at once.
-template <class W>
-struct alignas(16) Four {
-  W value[4];
-};
-template <class W>
-__device__ Four<W> load(const W* from) {
-  return *reinterpret_cast<const Four<W>*>(from);
-}
-template <class W>
-__device__ void store(const Four<W>& four, W* to) {
-  *reinterpret_cast<Four<W>*>(to) = four;
-}
-
-// ------------------------------------------------------------------------------------------- the parameters
-
-// The hidden layers in one piece, their rows filled up with zeros to a multiple of eight.
-template <class W>
-struct PackedLayers {
-  const W* values;
-  int64_t count, width;
-  bool both;  // with the weights as they are, which backward needs, and not only transposed
-
-  GPN_HOST_DEVICE int64_t stride() const { return (width > 0 ? width + 7 : 8) / 8 * 8; }
-  GPN_HOST_DEVICE int64_t matrices() const { return both ? 2 : 1; }
-  GPN_HOST_DEVICE int64_t size() const { return (matrices() * stride() + 3) * stride(); }  // of a layer
-  GPN_HOST_DEVICE const W* transposed(int64_t layer) const { return values + layer * size(); }
-  GPN_HOST_DEVICE const W* weight(int64_t layer) const { return transposed(layer) + stride() * stride(); }
-  GPN_HOST_DEVICE const W* bias(int64_t layer) const {
-    return transposed(layer) + matrices() * stride() * stride();
-  }
-  GPN_HOST_DEVICE const W* norm_weight(int64_t layer) const { return bias(layer) + stride(); }
-  GPN_HOST_DEVICE const W* norm_bias(int64_t layer) const { return norm_weight(layer) + stride(); }
-};
-
-// Registers: 40.
-template <class W>
-__global__ void pack_layer(HiddenLayer<W> layer, const W* weight, PackedLayers<W> sizes, W* packed) {
-  const int64_t width = sizes.width, stride = sizes.stride(), matrices = sizes.matrices() * stride;
-  for (int64_t at = thread_index(); at < sizes.size(); at += thread_count()) {
-    const int64_t row = at / stride, k = at % stride;
-    W value = 0;
-    if (k >= width) {
-    } else if (row < stride) {
-      if (row < width) value = weight[k * width + row];
-    } else if (row < matrices) {
-      if (row - stride < width) value = weight[(row - stride) * width + k];
-    } else {
-      const W* vector = row == matrices       ? layer.bias
-                        : row == matrices + 1 ? layer.norm_weight
-                                              : layer.norm_bias;
-      value = vector[k];
-    }
-    packed[at] = value;
-  }
-}
-
-// `products.weight(layer)` is the weight of a hidden layer, [width, width].
-template <class W, class Products, class Scratch>
-PackedLayers<W> pack_layers(const Launcher& launch, const Scorer<W>& scorer, const Products& products,
-                            bool both, const Scratch& scratch) {
-  PackedLayers<W> layers{nullptr, scorer.layers(), scorer.width, both};
-  W* packed = room<W>(scratch, layers.count * layers.size());
-  for (int64_t layer = 0; layer < layers.count; ++layer) {
-    launch(pack_layer<W>, layers.size(), scorer.hidden[size_t(layer)], products.weight(layer), layers,
-           packed + layer * layers.size());
-  }
-  layers.values = packed;
-  return layers;
-}
-
-// What comes after a hidden layer's LayerNorm.
-template <class W>
-struct Activation {
-  Dropout<W> dropout;
-  const int64_t* seed;  // null where nothing is dropped
-
-  __device__ W factor(int64_t place) const {
-    if (seed == nullptr) return W(1);
-    const uint64_t word = random_word(uint64_t(*seed), uint64_t(place) / kLanes);
-    return dropout.factor(lane_of(word, int64_t(uint64_t(place) % kLanes)));
-  }
-};
+constexpr int kForwardBytes = 32 << 10;   // shared memory of a block
+constexpr int kBackwardBytes = 46 << 10;  // the same, the largest that needs no opt-in but for some ids
 
 // ------------------------------------------------------------------------------------------------ of a warp
-
-// The same in all lanes.
-template <class W>
-__device__ W warp_sum(W value) {
-  for (int bits = kWarp / 2; bits > 0; bits /= 2) value += __shfl_xor_sync(0xffffffffu, value, bits);
-  return value;
-}
 
 // row = the product of two rows of features, zeros after it and where `usable` is false.
 template <class T>
@@ -123,49 +25,6 @@ __device__ void multiply_ends(const T* a, const T* b, bool usable, int64_t width
   for (int64_t k = lane; k < stride; k += kWarp) {
     row[k] = usable && k < width ? Sum<T>(a[k]) * Sum<T>(b[k]) : Sum<T>(0);
   }
-}
-
-// out = kRows<W> rows times a matrix, [stride, stride].
-template <class W>
-__device__ void multiply_rows(const W* rows, const W* matrix, int stride, int lane, W* out) {
-  for (int c = 4 * lane; c < stride; c += 4 * kWarp) {
-    Four<W> sum[kRows<W>] = {};
-    const W* column = matrix + c;
-    // More at a time would not fit the registers.
-    GPN_NO_UNROLL
-    for (int k = 0; k < stride; k += 4) {
-      Four<W> factor[4];
-      GPN_UNROLL
-      for (int q = 0; q < 4; ++q, column += stride) factor[q] = load(column);
-      GPN_UNROLL
-      for (int r = 0; r < kRows<W>; ++r) {
-        const Four<W> z = load(rows + r * stride + k);
-        GPN_UNROLL
-        for (int q = 0; q < 4; ++q) {
-          GPN_UNROLL
-          for (int i = 0; i < 4; ++i) sum[r].value[i] += z.value[q] * factor[q].value[i];
-        }
-      }
-    }
-    GPN_UNROLL
-    for (int r = 0; r < kRows<W>; ++r) store(sum[r], out + r * stride + c);
-  }
-}
-
-// x = (x + bias - mean) * factor, where the latter two make the mean 0 and the variance 1. Gives the factor.
-template <class W>
-__device__ W normalise_row(const W* bias, int64_t width, int lane, W* x) {
-  W sum = 0;
-  for (int64_t k = lane; k < width; k += kWarp) {
-    x[k] += bias[k];
-    sum += x[k];
-  }
-  const W mean = warp_sum(sum) / W(width);
-  W squares = 0;
-  for (int64_t k = lane; k < width; k += kWarp) squares += (x[k] - mean) * (x[k] - mean);
-  const W factor = W(1) / sqrt(warp_sum(squares) / W(width) + W(kLayerNormEps));
-  for (int64_t k = lane; k < width; k += kWarp) x[k] = (x[k] - mean) * factor;
-  return factor;
 }
 
 // z = dropout(ReLU(x * norm weight + norm bias)); in place is fine. The first value has the place `first`.
@@ -190,7 +49,7 @@ GPN_HOST_DEVICE int64_t forward_values(int64_t stride) {
 // spill: memory for the rows where a block's shared memory is too small, else null.
 // Registers: 168.
 template <class T>
-__global__ void __launch_bounds__(kScorerThreads, kResident)
+__global__ void __launch_bounds__(kMlpThreads, kResident)
     score_pairs(Pairs pairs, const T* h, PackedLayers<Sum<T>> layers, Activation<Sum<T>> activation,
                 const Sum<T>* weight, const Sum<T>* bias, Sum<T>* spill, Sum<T>* out) {
   using W = Sum<T>;
@@ -235,21 +94,11 @@ __global__ void __launch_bounds__(kScorerThreads, kResident)
   }
 }
 
-// How many warps of a block have room for what they keep, a power of two; 0 if not even one has.
-inline int64_t fitting_warps(const Launcher& launch, int64_t bytes, int64_t warp_bytes, int64_t block_bytes) {
-  const int64_t most = std::min(launch.block_size, kScorerThreads) / kWarp;
-  int64_t warps = 0;
-  for (int64_t wanted = 1; wanted <= most && wanted * warp_bytes + block_bytes <= bytes; wanted *= 2) {
-    warps = wanted;
-  }
-  return warps;
-}
-
 template <class T, class Products, class Scratch>
 void edge_logits_kernel(const Launcher& launch, const Scorer<Sum<T>>& scorer, const T* h, const Pairs& pairs,
                         int64_t, const Products& products, Sum<T>* out, const Scratch& scratch) {
   using W = Sum<T>;
-  const PackedLayers<W> layers = pack_layers(launch, scorer, products, false, scratch);
+  const PackedLayers<W> layers = pack_layers(launch, scorer.hidden, scorer.width, products, false, scratch);
   const int64_t values = forward_values<W>(layers.stride());
   const int64_t fitting = fitting_warps(launch, kForwardBytes, values * int64_t(sizeof(W)), 0);
   Launcher warps = launch;
@@ -311,7 +160,6 @@ struct BackwardMemory {
 
 // The gradients of the parameters that a block adds up: of every layer the weight, [stride, stride], then
 // bias, norm weight and norm bias; then the last weight and the last bias, [stride] each.
-GPN_HOST_DEVICE int64_t partial_values(int64_t stride) { return (stride + 3) * stride; }
 GPN_HOST_DEVICE int64_t all_partial_values(int64_t layers, int64_t stride) {
   return layers * partial_values(stride) + 2 * stride;
 }
@@ -350,48 +198,6 @@ __device__ void normalise_row_backward(const PackedLayers<W>& layers, int64_t la
   }
 }
 
-// total[j, k] += sum over rows of g[row, j] * z[row, k], by all threads of a block.
-template <class W>
-__device__ void add_outer_products(const W* g, const W* z, int rows, int stride, W* total) {
-  constexpr int kSides = sizeof(W) == 8 ? 1 : 2;  // of four rows: two would not fit the registers
-  const int across = stride / 8, down = stride / (4 * kSides);
-  for (int64_t tile = threadIdx.x; tile < int64_t(across) * down; tile += blockDim.x) {
-    const int j = 4 * int(tile / across), k = 4 * int(tile % across);
-    Four<W> sum[kSides][4][2] = {};
-    const W *left_row = g + j, *right_row = z + k;
-    GPN_NO_UNROLL
-    for (int row = 0; row < rows; ++row, left_row += stride, right_row += stride) {
-      const Four<W> right[2] = {load(right_row), load(right_row + stride / 2)};
-      GPN_UNROLL
-      for (int side = 0; side < kSides; ++side) {
-        const Four<W> left = load(left_row + side * (stride / 2));
-        GPN_UNROLL
-        for (int q = 0; q < 4; ++q) {
-          GPN_UNROLL
-          for (int half = 0; half < 2; ++half) {
-            GPN_UNROLL
-            for (int i = 0; i < 4; ++i) sum[side][q][half].value[i] += left.value[q] * right[half].value[i];
-          }
-        }
-      }
-    }
-    GPN_UNROLL
-    for (int side = 0; side < kSides; ++side) {
-      W* to = total + (int64_t(side) * (stride / 2) + j) * stride + k;
-      GPN_UNROLL
-      for (int q = 0; q < 4; ++q, to += stride) {
-        GPN_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          Four<W> value = load(to + half * (stride / 2));
-          GPN_UNROLL
-          for (int i = 0; i < 4; ++i) value.value[i] += sum[side][q][half].value[i];
-          store(value, to + half * (stride / 2));
-        }
-      }
-    }
-  }
-}
-
 // Where what nodes gather from their neighbours goes. A chunk finishes all of its nodes but the first and the
 // last one, which others may have a part of.
 template <class W, class Index>
@@ -406,7 +212,7 @@ struct Gathered {
 // [all_partial_values] a block.
 // Registers: 255.
 template <class Index, class T>
-__global__ void __launch_bounds__(kScorerThreads, kResident)
+__global__ void __launch_bounds__(kMlpThreads, kResident)
     gather_gradients(Pairs pairs, Runs<Index> runs, bool by_second, int64_t chunks, int chunk_items,
                      const Sum<T>* grad, const T* h, PackedLayers<Sum<T>> layers,
                      Activation<Sum<T>> activation, const Sum<T>* last_weight, Sum<T>* spill, Sum<T>* partial,
@@ -414,7 +220,7 @@ __global__ void __launch_bounds__(kScorerThreads, kResident)
   using W = Sum<T>;
   using Memory = BackwardMemory<W>;
   __shared__ Four<W> shared[kBackwardBytes / sizeof(Four<W>)];
-  __shared__ int64_t owners[kScorerThreads / kWarp * kRows<W>];
+  __shared__ int64_t owners[kMlpThreads / kWarp * kRows<W>];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   const int64_t width = layers.width;
   const int stride = int(layers.stride()), last = int(layers.count) - 1;
@@ -550,45 +356,6 @@ __global__ void __launch_bounds__(kScorerThreads, kResident)
   }
 }
 
-// Where the gradients of a hidden layer go, [width, width] and [width]; of the last one also those of the
-// weight and the bias after it, [width] and one, else null.
-template <class W>
-struct LayerGradients {
-  W* weight;
-  W* bias;
-  W* norm_weight;
-  W* norm_bias;
-  W* last_weight;
-  W* last_bias;
-  // Of number k of a row: first those of the weight, then the others.
-  __device__ W* at(int64_t row, int64_t k, int64_t width) const {
-    if (row < width) return weight + row * width + k;
-    if (row == width + 4) return last_bias;
-    W* vector = row == width       ? bias
-                : row == width + 1 ? norm_weight
-                : row == width + 2 ? norm_bias
-                                   : last_weight;
-    return vector == nullptr ? nullptr : vector + k;
-  }
-};
-
-// Adds up what blocks have added up.
-// Registers: 64.
-template <class W>
-__global__ void add_partials(const W* partial, int64_t blocks, int64_t values, int64_t width, int64_t stride,
-                             LayerGradients<W> out) {
-  const int64_t last = (width + 4) * width;
-  for (int64_t at = thread_index(); at <= last; at += thread_count()) {
-    const int64_t row = at == last ? width + 4 : at / width, k = at == last ? 0 : at % width;
-    W* to = out.at(row, k, width);
-    if (to == nullptr) continue;
-    const int64_t from = (row < width ? row : stride + row - width) * stride + k;
-    double sum = 0;
-    for (int64_t block = 0; block < blocks; ++block) sum += double(partial[block * values + from]);
-    *to = W(sum);
-  }
-}
-
 // Registers: 32.
 template <class T>
 __global__ void round_all(const Sum<T>* values, int64_t count, T* out) {
@@ -605,7 +372,7 @@ void edge_logits_backward(const Launcher& launch, const Scorer<Sum<T>>& scorer, 
   const int64_t width = scorer.width, nodes = pairs.num_nodes, items = 2 * pairs.count;
   const int chunk_items = 1 << launch.piece_bits;
   const int64_t chunks = (pairs.count + chunk_items - 1) / chunk_items;
-  const PackedLayers<W> layers = pack_layers(launch, scorer, products, true, scratch);
+  const PackedLayers<W> layers = pack_layers(launch, scorer.hidden, scorer.width, products, true, scratch);
   const int64_t stride = layers.stride(), values = all_partial_values(layers.count, stride);
   launch(fill<W>, nodes * width, grad_h, nodes * width, W(0));
 

@@ -701,14 +701,14 @@ MUTANTS = [
     ),
     Mutant(
         "one-block-not-added",
-        "csrc/cuda/edge_logits.cuh",
+        "csrc/cuda/mlp.cuh",
         "for (int64_t block = 0; block < blocks; ++block)",
         "for (int64_t block = 0; block < blocks - (blocks > 1); ++block)",
         SCORER,
     ),
     Mutant(
         "half-of-a-gradient-of-weights-twice",
-        "csrc/cuda/edge_logits.cuh",
+        "csrc/cuda/mlp.cuh",
         "load(left_row + side * (stride / 2));",
         "load(left_row);",
         SCORER,
