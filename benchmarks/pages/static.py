@@ -8,9 +8,9 @@ DATASETS = ("PROTEINS", "NCI1")
 
 NOTES = """\
 Nodes and edges are padded together, in steps of one eighth, so a batch gets as much padding as the larger of
-the two needs. The last batch of an epoch is smaller than the others and has its own size. The static form also
-processes the padding and the graphs that have stopped shrinking; compiling fuses the operations between matrix
-products. The launches and waits that it saves on a GPU are [modelled](cuda.md)."""
+the two needs. The last batch of an epoch is smaller than the others and has its own size. The static form
+also processes the padding and the graphs that have stopped shrinking; compiling fuses the operations between
+matrix products. The launches and waits that it saves on a GPU are [modelled](cuda.md)."""
 
 
 def _added(buckets: list[dict[str, Any]], what: str) -> str:
