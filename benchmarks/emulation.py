@@ -67,13 +67,9 @@ class Recorder(TorchDispatchMode):
         return returned
 
 
-# Those that have a kernel for the CPU, and are made of others on CUDA.
-LOOPS = ("gpn::residual", "gpn::residual_backward")
-
-
 def has_kernel(name: str) -> bool:
-    """Whether an operator has a kernel for CUDA in csrc, and is not made of others in Python."""
-    return name not in LOOPS and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
+    """Whether an operator has kernels in csrc, and is not made of others in Python."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
 
 
 def copied(value: Any) -> Any:
@@ -249,15 +245,21 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
     channels = workload.channels
     layer = [(channels, channels), (channels,), (channels,), (channels,)]
     scorer = [torch.randn(shape).to(dtype) for shape in (*layer, *layer, (1, channels), (1,))]
+    block = [torch.randn(shape).to(dtype) for shape in (*layer[:2], *layer)]
+    seed = torch.tensor(1)
     return {
         "undirected": lambda: ops.undirected(edge_index, num_nodes),
         "pair_product": lambda: ops.pair_product(x, pairs),
         "pair_product_backward_": lambda: ops.pair_product_backward_(
             torch.zeros_like(x, dtype=wide), products, x, pairs
         ),
-        "edge_logits": lambda: ops.edge_logits(x, pairs, scorer, wide, 0.5, torch.tensor(1), 1024),
+        "edge_logits": lambda: ops.edge_logits(x, pairs, scorer, wide, 0.5, seed, 1024),
         "edge_logits_backward": lambda: ops.edge_logits_backward(
-            pair_scores.to(wide), x, pairs, scorer, wide, 0.5, torch.tensor(1), 1024
+            pair_scores.to(wide), x, pairs, scorer, wide, 0.5, seed, 1024
+        ),
+        "residual": lambda: ops.residual(x, cluster, num_clusters, block, wide, 0.5, seed, 1024, False),
+        "residual_backward": lambda: ops.residual_backward(
+            rows, x, cluster, block, wide, 0.5, seed, 1024, x.new_empty(0, dtype=wide)
         ),
         "pair_dot": lambda: ops.pair_dot(x, weight, pairs),
         "pair_dot_backward": lambda: ops.pair_dot_backward(pair_scores, x, weight, pairs),
@@ -286,8 +288,8 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
         "accumulate_": lambda: ops.accumulate_(torch.zeros_like(rows, dtype=wide), x, cluster),
         "cluster_sizes": lambda: ops.cluster_sizes(cluster, num_clusters),
         "lift": lambda: ops.lift(rows, cluster),
-        "dropout": lambda: ops.dropout(x, torch.tensor(1), 0.5),
-        "dropout_": lambda: ops.dropout_(x.clone(), torch.tensor(1), 0.5, True),
+        "dropout": lambda: ops.dropout(x, seed, 0.5),
+        "dropout_": lambda: ops.dropout_(x.clone(), seed, 0.5, True),
     }
 
 

@@ -55,6 +55,7 @@ def benchmarks(quick: bool) -> list[str]:
     names = [section.command for section in sections.SECTIONS if not section.command.startswith("epoch.py")]
     for of_the_cpu in (" --instructions", " --processor-time"):
         names = [name.replace(of_the_cpu, "") for name in names]
+    names = [name for name in names if "--busy" not in name]  # what processors have to share, a card has not
     without_file = [name for name in names if "--hubs" not in name or common.hub_file()]
     return [f"{name} --quick" if quick else name for name in without_file]
 
@@ -102,12 +103,15 @@ def steps(options: argparse.Namespace) -> list[Step]:
         )
     for command in benchmarks(options.quick):
         script, *others = command.split()
-        if script == "training.py":
+        if script in ("training.py", "static.py"):
             others += data
         name = "-".join(
             ["benchmark", script.removesuffix(".py"), *(o.strip("-") for o in command.split()[1:])]
         )
-        found.append(Step(name, "benchmarks", (python, f"benchmarks/{script}", *others, *results)))
+        # torch's compiler knows no other devices.
+        why = "inductor has no such device" if script == "static.py" and device not in ("cuda", "cpu") else ""
+        measures = (python, f"benchmarks/{script}", *others, *results)
+        found.append(Step(name, "benchmarks", measures, skip=why))
     for each in dict.fromkeys((device, "cpu")):
         train = (python, "-m", "models.train", options.dataset, "--folds", "0", "--device", each, "--quiet")
         chosen = [*data, *(part for setting in options.set for part in ("--set", setting))]

@@ -23,7 +23,7 @@ the larger of bytes and operations over what the card (:data:`CARDS`) reaches.
 Some of it is carried on from smaller runs:
 
 - The kernels of our operators run on 8 and on 16 of the 128 channels; bytes and operations continue the
-  straight line, which ``tests/test_gpu_model.py`` checks. Those of the edge scorer (:data:`PRODUCTS`) run on
+  straight line, which ``tests/test_gpu_model.py`` checks. Those of MLPs (:data:`PRODUCTS`) run on
   24 too and continue the parabola; to the words that their threads ask for come the operations of their
   matrix products. Calls of the same operator with arguments of the same shapes, as for the tiles of an MLP,
   are counted once.
@@ -461,10 +461,18 @@ class HostFactories(TorchFunctionMode):
 FEW = 8  # channels: a sector of float32
 SMALL_TILES = 2**23  # bytes: little beside the features of 10^5 nodes
 
-# Kernels of the edge scorer, whose work grows with the square of the channels, and how often each multiplies
-# every pair by the weights of all hidden layers. Backward does so anew for each of the two ends of a pair,
-# and then needs the gradient of the row, for each end too, and of the weights, once.
-PRODUCTS = {"pack_layer": 0, "score_pairs": 1, "gather_gradients": 5, "add_partials": 0}
+# Kernels of MLPs, whose work grows with the square of the channels, and how often each multiplies every row
+# by the weights of all hidden layers. The edge scorer's backward does so anew for each of the two ends of a
+# pair, and then needs the gradient of the row, for each end too, and of the weights, once; that of DeepSets
+# does each of the three once.
+PRODUCTS = {
+    "pack_layer": 0,
+    "score_pairs": 1,
+    "gather_gradients": 5,
+    "residual_rows": 1,
+    "residual_gradients": 3,
+    "add_partials": 0,
+}
 
 
 def narrowed(call: emulation.Call, channels: int) -> emulation.Call:
@@ -497,9 +505,12 @@ def shapes(call: emulation.Call) -> str:
 
 
 def product_operations(call: emulation.Call) -> float:
-    """Of all hidden layers, once for every pair."""
+    """Of all hidden layers, once for every row, which may be that of a pair."""
     hidden = [weight for weight in call.arguments.get("parameters", [])[:-2] if weight.dim() == 2]
-    return 2 * sum(weight.numel() for weight in hidden) * call.arguments["pairs"].size(1) if hidden else 0
+    if not hidden:
+        return 0
+    rows = call.arguments["pairs"].size(1) if "pairs" in call.arguments else call.arguments["x"].size(0)
+    return 2 * sum(weight.numel() for weight in hidden) * rows
 
 
 def carried_on(amounts: Sequence[float]) -> float:
@@ -526,9 +537,10 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
             name = kernels[0]["name"]
             times = PRODUCTS.get(name.split("<")[0])
             used = kernels if times is not None else kernels[:2]
+            larger = 1 if times == 0 else scale  # those without products go over parameters only
 
-            def carried(amount: str, used: Any = used) -> float:
-                return scale * carried_on([kernel[amount] for kernel in used])
+            def carried(amount: str, used: Any = used, larger: int = larger) -> float:
+                return larger * carried_on([kernel[amount] for kernel in used])
 
             operations = (carried("bytes_read") + carried("bytes_written")) / 4
             if times:
@@ -626,7 +638,8 @@ def run(method: str, form: str, load: Load) -> tuple[Tally, int]:
             out = called(model, form, x, edge_index, batch, workload.graphs)
         forward = len(tally.noted)
         with torch.utils._python_dispatch._disable_current_modes():
-            grads = [torch.ones_like(tensor) for tensor in out]
+            # Of a constant, nothing is left behind a LayerNorm but rounding, which differs between devices.
+            grads = [torch.randn_like(tensor) for tensor in out]
         torch.autograd.backward(out, grads)
     return tally, forward
 

@@ -71,7 +71,7 @@ STABLE_TORCH_LIBRARY(gpn, m) {
       "_edge_logits_backward_tiles(Tensor grad, Tensor h, Tensor pairs, Tensor[] parameters, ScalarType "
       "product, float dropout, Tensor? seed, SymInt tile_rows) -> Tensor[]");
   // LayerNorm(x + MLP(x)) of every row; with `cluster`, its sums over clusters (else num_clusters means
-  // nothing). `kept`: with keep, what backward would otherwise compute anew; else empty.
+  // nothing). `kept`: with keep, on the CPU, what backward would otherwise compute anew; else empty.
   m.def(
       "residual(Tensor x, Tensor? cluster, SymInt num_clusters, Tensor[] parameters, ScalarType product, "
       "float dropout, Tensor? seed, SymInt tile_rows, bool keep) -> (Tensor out, Tensor kept)");

@@ -90,6 +90,7 @@ def run(name: str, state: str) -> None:
     if "cuda" in name and shutil.which("nvcc") is None:
         return note(name, "NOT CHECKED: nvcc was not found", sources=state)
     start, log = time.monotonic(), FOLDER / f"{name}.log"
+    print(f"{datetime.datetime.now():%Y-%m-%d %H:%M} {name} ...", flush=True)
     with log.open("wb") as output:
         options = {"cwd": ROOT, "stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
         process = subprocess.Popen(STEPS[name].format(sources=state), shell=True, **options)

@@ -19,11 +19,12 @@ from planting import ROOT, first_problem, main, plant, run
 SCRATCH = ROOT / "build" / "mutants-python"
 # Beside the copies of these, what is only read is linked to.
 COPIED = ("benchmarks", "gpn_ops", "models", "tests")
-LINKED = ("csrc", "docs", "pyproject.toml", "README.md")
+LINKED = ("csrc", "docs", "pyproject.toml", "README.md", "setup.py")
 
 # Which test file is about which source file.
 TEST_FILES = {
     "benchmarks/common.py": "tests/test_benchmarks.py",
+    "benchmarks/gpu_check.py": "tests/test_accelerator.py",
     "benchmarks/methods.py": "tests/test_benchmarks.py",
     "benchmarks/pages/training.py": "tests/test_training_benchmark.py",
     "benchmarks/training.py": "tests/test_training_benchmark.py",
@@ -929,6 +930,27 @@ MUTANTS = [
         "torch.random.fork_rng(enabled=self.draw is not None)",
         "torch.random.fork_rng(enabled=False)",
         "test_a_draw_that_is_held",
+    ),
+    Mutant(
+        "crash-taken-for-out-of-memory",
+        "benchmarks/common.py",
+        'if number == signal.SIGKILL or device.type == "cpu":',
+        "if True:",
+        "test_on_cuda_a_crash_is_not_out_of_memory",
+    ),
+    Mutant(
+        "checked-on-the-first-card-alone",
+        "benchmarks/gpu_check.py",
+        "for k in range(torch.cuda.device_count())",
+        "for k in range(1)",
+        "test_the_check_builds_for_the_cards_at_hand",
+    ),
+    Mutant(
+        "quick-hub-without-the-hub",
+        "benchmarks/common.py",
+        "inside[hub] = inside[",
+        "inside[",
+        "test_around_the_hub",
     ),
     Mutant(
         "fused-rings-joined-in-pairs",

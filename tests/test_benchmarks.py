@@ -175,8 +175,8 @@ def raise_cublas_alloc_failed(patched):
     raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
 
-def end_without_a_word(patched):
-    os.kill(os.getpid(), signal.SIGKILL)
+def end_without_a_word(patched, number=signal.SIGKILL):
+    os.kill(os.getpid(), number)
 
 
 def sleep(patched, seconds):
@@ -224,6 +224,11 @@ def test_on_cuda_what_takes_too_much_is_recognised(common):
     limits = {**CUDA_LIMITS, "seconds": 0.5}
     assert common.isolated(sleep, PatchedCuda(), 60, **limits) == common.OUT_OF_TIME
     assert common.isolated(sleep, PatchedCuda(), 0, **limits) is None
+
+
+def test_on_cuda_a_crash_is_not_out_of_memory(common):
+    said = common.isolated(end_without_a_word, PatchedCuda(), signal.SIGABRT, **CUDA_LIMITS)
+    assert said == "error: the process ended with signal 6 (Aborted)"
 
 
 def test_a_fraction_is_never_above_the_whole_card(common, monkeypatch):

@@ -13,6 +13,7 @@ import gpn_ops
 from gpn_ops.nn import ParsePooling
 
 edge_logits_module = importlib.import_module("gpn_ops.ops.edge_logits")
+residual_module = importlib.import_module("gpn_ops.ops.residual")
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -105,7 +106,8 @@ def test_no_thread_takes_more_than_1024_items_in_sequence(emulation):
     edge_index, x = torch.cat([edges, edges.flip(0)], dim=1), torch.randn(3000, 2, requires_grad=True)
     pool = ParsePooling(2, recompute=True)
     calls = record(emulation, lambda: pool(x, edge_index).x.sum().backward())
-    assert {"parse", "coarsen", "mask", "edge_logits", "edge_logits_backward"} <= {c.operator for c in calls}
+    scored = {"edge_logits", "edge_logits_backward", "residual", "residual_backward"}
+    assert {"parse", "coarsen", "mask", *scored} <= {c.operator for c in calls}
     for call in emulation.count(calls):
         assert call["longest_loop"] <= 1024, call["operator"]
 
@@ -200,6 +202,60 @@ def test_the_fused_scorer_reads_no_row_of_a_pair_that_does_not_exist(emulation):
     calls[0].arguments["pairs"][1, 1] = 2
     with pytest.raises(RuntimeError, match=r"edge_logits: .*: pairs: node ids from 0 to num_nodes - 1"):
         emulation.count(calls)
+
+
+# Rows, and clusters or none. One in three rows is of the first cluster, some are of none.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("channels", "layers", "num_rows", "num_clusters", "dropout"),
+    [
+        (5, 1, 9, None, 0.0),
+        (5, 3, 1, 1, 0.5),
+        (5, 2, 3000, 40, 0.3),  # clusters whose rows are in several chunks
+        (48, 2, 70, None, 0.3),
+        (130, 1, 33, 5, 0.0),
+        pytest.param(350, 2, 3, 2, 0.3, marks=pytest.mark.slow),  # past a block's shared memory in backward
+        pytest.param(730, 1, 3, 2, 0.0, marks=pytest.mark.slow),  # in forward too
+        (8, 1, 0, 3, 0.0),
+        (8, 1, 0, None, 0.0),
+        (8, 1, 4, 0, 0.0),
+    ],
+)
+def test_the_fused_blocks(emulation, dtype, channels, layers, num_rows, num_clusters, dropout):
+    """DeepSets' blocks and their gradients, with float64, which the plain form computes."""
+    torch.manual_seed(0)
+    shapes = [*(layers * [(channels, channels), (channels,)]), (channels,), (channels,)]
+    parameters = [torch.randn(shape).to(dtype) for shape in shapes]
+    x, cluster = torch.randn(num_rows, channels).to(dtype), None
+    if num_clusters is not None:
+        cluster = torch.randint(-1, num_clusters, (num_rows,))
+        cluster[: num_rows // 3] = min(0, num_clusters - 1)
+    grad = torch.randn(num_rows if cluster is None else num_clusters, channels).to(dtype)
+    seed = torch.tensor(3) if dropout else None
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    settings, kept = (dropout, seed, 16), torch.empty(0, dtype=wide)
+    doubled = [p.double() for p in parameters]
+    calls = record(
+        emulation,
+        lambda: (
+            torch.ops.gpn.residual(x, cluster, num_clusters or 0, parameters, wide, *settings, False),
+            torch.ops.gpn.residual_backward(grad, x, cluster, parameters, wide, *settings, kept),
+        ),
+    )
+    assert [call.operator for call in calls] == ["residual", "residual_backward"]
+    exact, _ = residual_module.plain_residual(
+        x.double(), cluster, num_clusters or 0, doubled, torch.float64, *settings, False
+    )
+    calls[0].results[0] = exact.to(dtype)
+    calls[1].results[:] = [
+        value.to(dtype)
+        for value in residual_module.plain_residual_backward(
+            grad.double(), x.double(), cluster, doubled, torch.float64, *settings, kept.double()
+        )
+    ]
+    for counts in emulation.count(calls):
+        assert counts["launches"] <= 60  # there are no tiles of 16 rows
+        assert counts["waits"] == 0
 
 
 def test_command_line(emulation):

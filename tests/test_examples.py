@@ -289,6 +289,19 @@ def test_notebook_that_checks_a_gpu():
         assert "| environment | passed |" in page
 
 
+def test_what_the_notebook_installs_leaves_cuda_to_the_check(monkeypatch):
+    """Which builds for one GPU, in a part of the time."""
+    (cell,) = (cell for cell in read_notebook("gpu_check.ipynb").cells if "find_spec" in cell.source)
+    ran = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: ran.append((command, options)))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    exec(cell.source, {})
+    command, options = ran[-1]
+    assert command[-1] == f"{EXAMPLES.parent}[dev,models,bench]"
+    assert options["env"]["GPN_OPS_CUDA"] == "0"
+    assert options["check"]
+
+
 def test_every_example_is_run_here_and_listed():
     here = Path(__file__).read_text()
     listed = (EXAMPLES / "README.md").read_text()

@@ -98,7 +98,7 @@ def test_ours_are_those_of_the_emulation_at_all_channels(gpu_model, monkeypatch)
 
 
 def test_bytes_grow_with_the_workload(gpu_model):
-    """A run with half the nodes, edges and rows a tile, doubled."""
+    """A run with half the nodes and edges, doubled."""
     import emulation
 
     costs = []
@@ -112,7 +112,8 @@ def test_bytes_grow_with_the_workload(gpu_model):
     assert small["waits"] == large["waits"]
     assert small["bytes"] == pytest.approx(large["bytes"], rel=0.05)
     assert small["operations"] == pytest.approx(large["operations"], rel=0.05)
-    assert small["launches"] == pytest.approx(large["launches"], rel=0.05)
+    # Three sorts are too large for one block now.
+    assert small["launches"] <= large["launches"] <= small["launches"] + 3 * 7
 
 
 @pytest.mark.parametrize("form", ["layer", "hierarchy"])

@@ -14,7 +14,7 @@ constexpr double kLayerNormEps = 1e-5;
 // Every hidden layer draws its dropout from a range of places of its own.
 constexpr int64_t kPlacesLog2 = 48;
 
-// A hidden layer but for the weight of its Linear. Each: [width].
+// A hidden layer but for the weight of its Linear. Each: [width]; without a LayerNorm, null.
 template <class W>
 struct HiddenLayer {
   const W* bias;

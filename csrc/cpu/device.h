@@ -50,6 +50,8 @@ inline void use_large_pages(void* memory, int64_t bytes) {
 }
 
 struct Device {
+  static constexpr bool kKeeps = true;
+
   explicit Device(const Tensor&) {}
   Threads run;
 

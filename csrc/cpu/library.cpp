@@ -1,6 +1,5 @@
 // The operators for CPU tensors.
 #include "../ops/register.h"
-#include "../ops/residual.h"
 #include "coarsen.h"
 #include "components.h"
 #include "device.h"
@@ -19,9 +18,4 @@
 #include "sorted_pairs.h"
 #include "undirected.h"
 
-STABLE_TORCH_LIBRARY_IMPL(gpn, CPU, m) {
-  GPN_IMPLEMENT_OPERATORS(m, gpn::cpu::Device)
-  // On CUDA these are loops over tiles, in gpn_ops/ops/.
-  m.impl("residual", GPN_BOX(gpn::cpu::Device, residual));
-  m.impl("residual_backward", GPN_BOX(gpn::cpu::Device, residual_backward));
-}
+STABLE_TORCH_LIBRARY_IMPL(gpn, CPU, m) { GPN_IMPLEMENT_OPERATORS(m, gpn::cpu::Device) }

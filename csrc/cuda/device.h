@@ -31,6 +31,9 @@ class Products {
 // Makes a tensor's device the current one, for as long as the object lives, and launches on its stream.
 class Device {
  public:
+  // Whether forward may keep what backward would compute anew: kernels that hold their rows do not.
+  static constexpr bool kKeeps = false;
+
   explicit Device(const Tensor& tensor) : guard_(tensor.get_device_index()) {
     void* stream = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));

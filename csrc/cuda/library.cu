@@ -14,6 +14,7 @@
 #include "partition.cuh"
 #include "progress.cuh"
 #include "reduce.cuh"
+#include "residual.cuh"
 #include "sorted_pairs.cuh"
 #include "undirected.cuh"
 

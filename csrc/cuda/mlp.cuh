@@ -70,7 +70,7 @@ __global__ void pack_layer(HiddenLayer<W> layer, const W* weight, PackedLayers<W
       const W* vector = row == matrices       ? layer.bias
                         : row == matrices + 1 ? layer.norm_weight
                                               : layer.norm_bias;
-      value = vector[k];
+      value = vector == nullptr ? W(0) : vector[k];
     }
     packed[at] = value;
   }

@@ -93,15 +93,17 @@ std::tuple<Tensor, Tensor> residual(const Tensor& given_x, const std::optional<T
       given_cluster ? std::optional(contiguous(*given_cluster)) : std::nullopt;
   const ResidualTensors tensors(x, parameters, product);
   const int64_t layers = int64_t(tensors.weights.size());
+  const bool keeps = keep && Device::kKeeps;
   const Tensor out = new_rows<Device>(x, cluster ? num_clusters : x.size(0));
   const Tensor kept =
-      Device::new_tensor(x, {keep ? KeptRows<float>::size(x.size(0), x.size(1), layers) : 0}, sum_type(x));
+      Device::new_tensor(x, {keeps ? KeptRows<float>::size(x.size(0), x.size(1), layers) : 0}, sum_type(x));
   GPN_DISPATCH(x, "gpn::residual", [&] {
     using W = Sum<scalar_t>;
     const Residual<W> block = tensors.on_pointers<W>(dropout, seed);
-    typename Device::template Products<W> products(tensors.weights, {}, product);
+    const std::vector<Tensor> no_grads;
+    typename Device::template Products<W> products(tensors.weights, no_grads, product);
     residual_kernel(device.run, block, segments_of(cluster, x, num_clusters), x.const_data_ptr<scalar_t>(),
-                    tile_rows, products, kept_rows(keep ? kept.mutable_data_ptr<W>() : nullptr, x, block),
+                    tile_rows, products, kept_rows(keeps ? kept.mutable_data_ptr<W>() : nullptr, x, block),
                     out.mutable_data_ptr<scalar_t>(), Scratch<Device>(x));
   });
   return {out, kept};
@@ -132,9 +134,7 @@ std::vector<Tensor> residual_backward(const Tensor& given_grad, const Tensor& gi
   for (const Tensor& parameter : parameters) {
     std::vector<int64_t> shape;
     for (int64_t d = 0; d < parameter.dim(); ++d) shape.push_back(parameter.size(d));
-    Tensor zeros = Device::new_tensor(x, shape, sum_type(x));
-    torch::stable::zero_(zeros);
-    results.push_back(zeros);
+    results.push_back(Device::new_tensor(x, shape, sum_type(x)));
   }
   std::vector<Tensor> weight_grads;
   for (int64_t l = 0; l < layers; ++l) weight_grads.push_back(results[size_t(1 + 2 * l)]);

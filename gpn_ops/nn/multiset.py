@@ -138,13 +138,11 @@ class DeepSets(torch.nn.Module):
         product = matmul_dtype(x, parameters[0])
         # The input of the LayerNorm, and the output of every hidden layer.
         kept_values = num_rows * self.in_channels * self.num_layers
-        # On a GPU, copying kept values takes as many launches as computing them again.
+        # On a GPU, computing rows again is faster than reading them.
         again = self.recompute == "auto" and not waits.is_host(x.device)
         keep = not again and not keeps_nothing(self.recompute, kept_values)
-        # With recompute off, autograd keeps everything and has second derivatives. Besides, on a GPU the
-        # operators on tiles are Python, which an exported program cannot contain.
-        calls = (keep and self.recompute != "auto") or (torch.compiler.is_exporting() and not x.is_cpu)
-        return None if calls else (parameters, product, keep)
+        # With recompute off, autograd keeps everything and has second derivatives.
+        return None if keep and self.recompute != "auto" else (parameters, product, keep)
 
     def _residual(
         self, x: Tensor, lins: torch.nn.ModuleList, norm: torch.nn.LayerNorm, seed: Tensor | None

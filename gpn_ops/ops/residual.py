@@ -46,8 +46,9 @@ def residual(
     r""":math:`\mathrm{LayerNorm}(\mathbf{x} + \mathrm{MLP}(\mathbf{x}))`, where the MLP is Linear (ReLU,
     dropout, Linear)*.
 
-    Results of the MLP exist for one tile of rows at a time. Backward computes them again, and repeats dropout
-    from the seed. Being one operator, it hides the loop over tiles from :func:`torch.compile`.
+    Results of the MLP exist for one tile of rows at a time (on CUDA, for the rows of one block of threads).
+    Backward computes them again, and repeats dropout from the seed. Being one operator, it hides the loop
+    over tiles from :func:`torch.compile`.
 
     Args:
         x (torch.Tensor): :math:`[n, d]`.
@@ -57,6 +58,8 @@ def residual(
             (default: :obj:`0.0`)
         seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`x`. If :obj:`None`, nothing is
             dropped. (default: :obj:`None`)
+        keep (bool, optional): On the CPU, keep what backward would otherwise compute anew.
+            (default: :obj:`False`)
 
     Returns:
         torch.Tensor: :math:`[n, d]`, once differentiable in :obj:`x` and the parameters.
@@ -163,6 +166,11 @@ def _check_clusters_exist(cluster: Tensor | None, num_clusters: int) -> None:
         check_cluster_values(cluster, -1, "num_clusters", num_clusters)
 
 
+def _keeps(x: Tensor, keep: bool) -> bool:
+    """Elsewhere than on the CPU, rows are sooner computed again than read."""
+    return keep and waits.is_host(x.device)
+
+
 def _kept_size(x: Tensor, parameters: list[Tensor]) -> int:
     """The number of values that forward may keep: for every row the results of the hidden layers, the input
     of the LayerNorm, its mean and its factor."""
@@ -207,6 +215,7 @@ def plain_residual(
     check_count("num_clusters", num_clusters)
     _check_clusters_exist(cluster, num_clusters)
     block = Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed))
+    keep = _keeps(x, keep)
     kept = x.new_empty(_kept_size(x, parameters) if keep else 0, dtype=block.wide)
     if 0 < x.size(0) <= tile_rows:  # There is a single tile, whose result need not be copied.
         with autocast_off(x.device):
@@ -245,7 +254,7 @@ def _(
     check_residual(x, cluster, parameters, dropout, seed, tile_rows)
     check_count("num_clusters", num_clusters)
     out = x.new_empty(x.size(0) if cluster is None else num_clusters, x.size(1))
-    return out, x.new_empty(_kept_size(x, parameters) if keep else 0, dtype=wide_dtype(x.dtype))
+    return out, x.new_empty(_kept_size(x, parameters) if _keeps(x, keep) else 0, dtype=wide_dtype(x.dtype))
 
 
 def plain_residual_backward(

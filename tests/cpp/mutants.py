@@ -53,6 +53,7 @@ class Mutant:
 PARSE = "test_cuda_parse"
 POOLING = "test_cuda_pooling"
 SCORER = "test_cuda_scorer"
+RESIDUAL = "test_residual"
 SCHEDULES = "test_schedules"
 CORE = "test_core"
 EMULATION = "test_emulation"
@@ -721,6 +722,154 @@ MUTANTS = [
         "!pair_in_range(pairs, p) ? 0",
         SCORER,
         "address",
+    ),
+    # ---------------------------------------------------------------------------------------------- DeepSets
+    Mutant(
+        "block-without-its-row",
+        "csrc/cuda/residual.cuh",
+        "total[k] += x[k];",
+        "total[k] += 0 * x[k];",
+        RESIDUAL,
+    ),
+    Mutant(
+        "gradient-past-the-mlp-forgotten",
+        "csrc/cuda/residual.cuh",
+        "T(product[at] + total[at])",
+        "T(product[at])",
+        RESIDUAL,
+        quick=True,
+    ),
+    Mutant(
+        "block-draws-by-the-place-in-the-order",
+        "csrc/cuda/residual.cuh",
+        "row < 0 ? 0 : row, width),\n                            width, lane, to);",
+        "begin + step + own + r, width), width, lane, to);",
+        RESIDUAL,
+    ),
+    Mutant(
+        "scale-of-kept-forgotten",
+        "csrc/cuda/residual.cuh",
+        "product[at] * scale : W(0)",
+        "product[at] : W(0)",
+        RESIDUAL,
+    ),
+    Mutant(
+        "first-cluster-of-a-chunk-as-if-whole",
+        "csrc/cuda/residual.cuh",
+        "            if (first) {\n",
+        "            if (false && first) {\n",
+        RESIDUAL,
+    ),
+    Mutant(
+        "second-part-of-a-chunk-of-rows-left-as-it-was",
+        "csrc/cuda/residual.cuh",
+        "if (is_first) open.sums[(2 * chunk + 1) * width + k] = 0;",
+        "",
+        RESIDUAL,
+    ),
+    Mutant(
+        "clusters-without-rows-left-as-they-were",
+        "csrc/cuda/residual.cuh",
+        "if (begin[owner] == begin[owner + 1]) out[at] = T(0);",
+        "",
+        RESIDUAL,
+    ),
+    Mutant(
+        "gradient-of-a-cluster-that-does-not-exist",
+        "csrc/cuda/residual.cuh",
+        "if (!assert_cluster_or_none(from, segments.num_clusters)) from = -1;",
+        "assert_cluster_or_none(from, segments.num_clusters);",
+        RESIDUAL,
+        "address",
+    ),
+    Mutant(
+        "norms-gradients-of-one-warp",
+        "csrc/cuda/residual.cuh",
+        "other < warps; ++other",
+        "other < 1; ++other",
+        RESIDUAL,
+    ),
+    Mutant(
+        "clusters-before-all-rows",
+        "csrc/cuda/residual.cuh",
+        "      __syncthreads();\n      // Columns are independent.",
+        "      // Columns are independent.",
+        RESIDUAL,
+        "race",
+    ),
+    Mutant(
+        "next-rows-before-clusters-have-these",
+        "csrc/cuda/residual.cuh",
+        "owner = owners[used - 1];\n      __syncthreads();",
+        "owner = owners[used - 1];",
+        RESIDUAL,
+        "race",
+    ),
+    Mutant(
+        "weights-gradients-before-all-rows",
+        "csrc/cuda/residual.cuh",
+        "      __syncthreads();\n      W* to = partial",
+        "      W* to = partial",
+        RESIDUAL,
+        "race",
+    ),
+    Mutant(
+        "rows-overwritten-under-weights-gradients",
+        "csrc/cuda/residual.cuh",
+        "      __syncthreads();\n      multiply_rows(g",
+        "      multiply_rows(g",
+        RESIDUAL,
+        "race",
+    ),
+    Mutant(
+        "norm-without-bias",
+        "csrc/cuda/mlp.cuh",
+        "x[k] += bias[k];",
+        "x[k] += 0 * bias[k];",
+        RESIDUAL,
+    ),
+    Mutant(
+        "chunks-of-rows-share-their-sums",
+        "csrc/cpu/residual.h",
+        "partial + row / kRowChunk * sums_size;",
+        "partial + row / (2 * kRowChunk) * sums_size;",
+        RESIDUAL,
+        quick=True,
+    ),
+    Mutant(
+        "bias-gradient-of-the-last-row",
+        "csrc/cpu/residual.h",
+        "      sum[k] += grad[k];\n",
+        "      sum[k] = grad[k];\n",
+        RESIDUAL,
+    ),
+    Mutant(
+        "mean-of-a-row-forgotten",
+        "csrc/cpu/residual.h",
+        "mean[row] = middle;",
+        "mean[row] = 0;",
+        RESIDUAL,
+    ),
+    Mutant(
+        "draws-start-anew-in-every-chunk",
+        "csrc/cpu/residual.h",
+        "Scorer<W>::place(layer, first + row, width)",
+        "Scorer<W>::place(layer, first, width)",
+        RESIDUAL,
+    ),
+    Mutant(
+        "draws-start-anew-in-every-tile",
+        "csrc/cpu/residual.h",
+        "Scorer<W>::place(layer, first + row, width)",
+        "Scorer<W>::place(layer, row, width)",
+        RESIDUAL,
+    ),
+    Mutant(
+        "kept-rows-of-another-tile",
+        "csrc/cpu/residual.h",
+        "add_bias_backward(scale, size, width, tile.out(layer - 1, at + row)",
+        "add_bias_backward(scale, size, width, tile.out(layer - 1, row)",
+        RESIDUAL,
     ),
     # ------------------------------------------------------------------------------------------- launching
     Mutant(

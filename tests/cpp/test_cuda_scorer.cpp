@@ -8,32 +8,12 @@
 #include "cuda/edge_logits.cuh"
 #include "device.h"
 #include "seeds.h"
+#include "values.h"
 
 namespace gpn::test {
 namespace {
 
-using cuda::Launcher;
-using emulation::Random;
 using emulation::record;
-
-using Values = std::vector<double>;
-
-// As the types of a run hold them, so that both sides compute with the same numbers.
-template <class T>
-Values random_values(Random& random, int64_t count) {
-  Values values;
-  for (int64_t i = 0; i < count; ++i) {
-    values.push_back(double(Sum<T>(T(Sum<T>((double(random.below(2001)) - 1000) / 800)))));
-  }
-  return values;
-}
-
-template <class T>
-const T* on_device(const Values& values, const Scratch& memory) {
-  std::vector<T> typed;
-  for (const double value : values) typed.push_back(T(Sum<T>(value)));
-  return memory.copy(typed);
-}
 
 struct Layer {
   Values weight, bias, norm_weight, norm_bias;
@@ -182,24 +162,6 @@ struct Products {
   W* weight_gradient(int64_t layer) const { return grads->weight_gradient(layer); }
 };
 
-// So near that float32 may be the reason, by the largest of them.
-template <class T>
-bool near(const T* actual, const Values& expected) {
-  const double most = sizeof(T) == 8 ? 1e-9 : sizeof(T) == 4 ? 1e-3 : 2e-2;
-  double highest = 1;
-  for (const double value : expected) highest = std::max(highest, std::abs(value));
-  for (size_t i = 0; i < expected.size(); ++i) {
-    if (!(std::abs(double(Sum<T>(actual[i])) - expected[i]) <= most * highest)) return false;
-  }
-  return true;
-}
-
-Launcher random_launcher(Random& random) {
-  // Few blocks, so that they take many chunks; short chunks, so that nodes have parts in several.
-  return {nullptr, random.of<int>({32, 64, 96, 256}), random.of<int64_t>({1, 2, 3, cuda::kMaxBlocks}),
-          random.of<int>({Launcher().piece_bits, 1, 2, 4})};
-}
-
 template <class T>
 Case random_case(Random& random) {
   Case given;
@@ -261,11 +223,6 @@ Results<T> run(const Case& given, const Launcher& launch, const Scratch& memory)
   cuda::edge_logits_backward_kernel(launch, scorer, on_device<W>(given.grad, memory), h, pairs, 1, products,
                                     results.grad_h, results.grads.columns, results.grads.bias, memory);
   return results;
-}
-
-template <class T>
-bool same_bits(const T* a, const T* b, int64_t count) {
-  return std::memcmp(a, b, size_t(count) * sizeof(T)) == 0;
 }
 
 // Leaves NaN in the shared memory, which no kernel may take for zeros.
