@@ -459,12 +459,11 @@ class HostFactories(TorchFunctionMode):
 
 
 FEW = 8  # channels: a sector of float32
-SMALL_TILES = 2**23  # bytes: little beside the features of 10^5 nodes
 
 # Kernels of MLPs, whose work grows with the square of the channels, and how often each multiplies every row
 # by the weights of all hidden layers. The edge scorer's backward does so anew for each of the two ends of a
-# pair, and then needs the gradient of the row, for each end too, and of the weights, once; that of DeepSets
-# does each of the three once.
+# pair, and then needs the gradient of the row, for each end too, and of the weights, once (fewer where a node
+# has many pairs: see `saved_operations`); that of DeepSets does each of the three once.
 PRODUCTS = {
     "pack_layer": 0,
     "score_pairs": 1,
@@ -473,6 +472,10 @@ PRODUCTS = {
     "residual_gradients": 3,
     "add_partials": 0,
 }
+
+# Of csrc/cuda: how many pairs a block takes as a chunk, and of these at once, with 128 channels in one hidden
+# layer; how many pairs the nodes of a chunk must have to be taken by nodes.
+CHUNK, ROWS, PAIRS_OF_NODE = 256, 32, 4
 
 
 def narrowed(call: emulation.Call, channels: int) -> emulation.Call:
@@ -513,6 +516,17 @@ def product_operations(call: emulation.Call) -> float:
     return 2 * sum(weight.numel() for weight in hidden) * rows
 
 
+def saved_operations(call: emulation.Call) -> float:
+    """Of `gather_gradients`, in the first hidden layer: for pairs that are taken by their first nodes, one
+    product of two, for two more where a node or a block's rows end."""
+    saved = 0
+    for chunk in call.arguments["pairs"][0].sort().values.split(CHUNK):
+        if (chunk[-1] - chunk[0] + 1) * PAIRS_OF_NODE <= len(chunk):
+            parts = sum(rows.unique_consecutive().numel() for rows in chunk.split(ROWS))
+            saved += len(chunk) - 2 * parts
+    return 2 * call.arguments["parameters"][0].numel() * saved
+
+
 def carried_on(amounts: Sequence[float]) -> float:
     """To all channels, what was counted on FEW, twice and, if there is a third, three times as many."""
     steps = CHANNELS / FEW - 1
@@ -535,7 +549,8 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
             if len({(kernel["name"], kernel["launches"]) for kernel in kernels}) > 1:
                 raise AssertionError(f"{key}: other kernels for other numbers of channels")
             name = kernels[0]["name"]
-            times = PRODUCTS.get(name.split("<")[0])
+            kernel_name = name.split("<")[0]
+            times = PRODUCTS.get(kernel_name)
             used = kernels if times is not None else kernels[:2]
             larger = 1 if times == 0 else scale  # those without products go over parameters only
 
@@ -545,6 +560,8 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
             operations = (carried("bytes_read") + carried("bytes_written")) / 4
             if times:
                 operations += scale * times * product_operations(first[key])
+            if kernel_name == "gather_gradients":
+                operations -= scale * saved_operations(first[key])
             title = f"{low['operator']}: {name}"
             listed.append(Kernel(title, kernels[0]["launches"], 0, carried("bytes_touched"), operations))
         counted[key] = listed
@@ -552,10 +569,8 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
 
 
 def peak_bytes(method: str, load: Load) -> int:
-    """The most that a layer holds at a time, forward and backward, beside its inputs and parameters. Tiles
-    have SMALL_TILES of room: their buffers are reported apart, as DEVICE_TILE_BYTES."""
-    with mock.patch.object(tiles, "DEVICE_TILE_BYTES", SMALL_TILES):
-        tally, _ = run(method, "layer", load)
+    """The most that a layer holds at a time, forward and backward, beside its inputs and parameters."""
+    tally, _ = run(method, "layer", load)
     by_width = [emulation.count(narrowed(call, k * FEW) for call in tally.calls) for k in (1, 2)]
     inside = [
         load.scale * carried_on([run["memory"] for run in runs]) for runs in zip(*by_width, strict=True)
@@ -742,10 +757,7 @@ def memory_table(entries: Sequence[dict[str, Any]]) -> str:
     held = {(entry["method"], entry["nodes"]): f"{entry['bytes'] / 1e6:,.0f}" for entry in entries}
     nodes = sorted({count for _, count in held})
     rows = [[method, *(held[method, count] for count in nodes)] for method in HELD]
-    title = (
-        "Layer, peak memory beside inputs and parameters in MB, forward and backward, sparse graphs; tiles "
-        f"take {tiles.DEVICE_TILE_BYTES >> 20} MiB at most besides:"
-    )
+    title = "Layer, peak memory beside inputs and parameters in MB, forward and backward, sparse graphs:"
     return f"{title}\n\n{common.table(['method', *(f'{count:,} nodes' for count in nodes)], rows)}"
 
 

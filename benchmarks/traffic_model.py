@@ -43,9 +43,9 @@ LABELS = [
 ]
 
 
-def dominant_steps(decode_per_node: float, scattered: float) -> list[Step]:
+def dominant_steps(start: Step, decode_per_node: float, scattered: float) -> list[Step]:
     return [
-        Step("fill", per_node=8),
+        start,
         # A run of equal rows ends in one load and one atomic maximum of 8 bytes.
         Step("raise_packed", per_edge=8 + 8 + SCORE, per_node=8 + 16),
         Step("decode_packed", per_node=decode_per_node, scattered_per_node=scattered),
@@ -65,11 +65,10 @@ def sort_steps(bits: int, key_bytes: int, value_bytes: int) -> Step:
 def steps_of(operator: str, size: Size) -> list[Step]:
     """The launches of an operator, in order, for edges sorted by row."""
     if operator == "dominant":
-        return dominant_steps(8 + 8, 0)
+        return dominant_steps(Step("fill", per_node=8), 8 + 8, 0)
     if operator == "parse":
         return [
-            *dominant_steps(8 + 8 + 4 + 4, 1),
-            Step("hook_choices", per_node=4 + 0.5 * 12, scattered_per_node=0.5 * 3),
+            *dominant_steps(Step("start_nodes", per_node=8 + 4), 8 + 8 + 4 + 4 + 4, 2),
             *LABELS,
         ]
     if operator == "components":

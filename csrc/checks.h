@@ -167,6 +167,13 @@ inline void check_cluster(const Tensor& cluster, const Tensor& edge_index) {
   check_device("cluster", cluster, "edge_index", edge_index);
 }
 
+// Which edges take part.
+inline void check_takes_part(const Tensor& takes_part, const Tensor& edge_index) {
+  check_dtype("takes_part", takes_part, ScalarType::Bool);
+  check_shape("takes_part", takes_part, {{"num_edges", edge_index.size(1)}});
+  check_device("takes_part", takes_part, "edge_index", edge_index);
+}
+
 inline Reduction reduction_of(const std::string& reduce) {
   if (reduce == "sum") return Reduction::kSum;
   if (reduce == "mean") return Reduction::kMean;

@@ -8,19 +8,21 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   m.def("components(Tensor edge_index, SymInt? num_nodes=None) -> Tensor");
 
   // with_slot: also the coarse edge of every edge, -1 for a dropped one; else that result is empty. batch:
-  // the graph of every node, where an edge between two graphs is an error.
+  // the graph of every node, where an edge between two graphs is an error. with_order: also the edges inside
+  // clusters (core/edges.h: InnerEdges), in one tensor; else that result is empty. Of fewer than 2^32 - 1
+  // edges, and where self-loops are dropped. takes_part: bool, of every edge; else all do. One that takes no
+  // part is in no result, but checked.
   m.def(
       "coarsen(Tensor edge_index, Tensor cluster, bool self_loops=False, bool with_slot=False, Tensor? "
-      "batch=None) -> (Tensor edges, Tensor slot, Tensor representative)");
+      "batch=None, bool with_order=False, Tensor? takes_part=None) -> (Tensor edges, Tensor slot, Tensor "
+      "representative, Tensor order)");
   m.def("undirected(Tensor edge_index, SymInt num_nodes) -> (Tensor pairs, Tensor slot)");
   // Into results of given sizes, padded with -1, without a wait for the device. count: how many clusters
-  // and edges there are. Where they are more than there is room for, all else is -1. with_order: also the
-  // edges inside clusters (core/edges.h: InnerEdges), in one tensor; else that result is empty. Of fewer than
-  // 2^32 - 1 edges, and where self-loops are dropped.
+  // and edges there are. Where they are more than there is room for, all else is -1.
   m.def(
       "coarsen_padded(Tensor edge_index, Tensor cluster, SymInt num_clusters, SymInt num_edges, bool "
-      "self_loops=False, bool with_slot=False, Tensor? batch=None, bool with_order=False) -> (Tensor edges, "
-      "Tensor slot, Tensor representative, Tensor count, Tensor order)");
+      "self_loops=False, bool with_slot=False, Tensor? batch=None, bool with_order=False, Tensor? "
+      "takes_part=None) -> (Tensor edges, Tensor slot, Tensor representative, Tensor count, Tensor order)");
   m.def(
       "undirected_padded(Tensor edge_index, SymInt num_nodes, SymInt num_pairs) -> (Tensor pairs, Tensor "
       "slot, Tensor count)");
@@ -35,11 +37,12 @@ STABLE_TORCH_LIBRARY(gpn, m) {
   // every node in that. num_wanted: how many of them there are.
   m.def("partition(Tensor wanted, Tensor batch, SymInt num_wanted) -> (Tensor order, Tensor number)");
 
-  // order: what coarsening found for these edges and clusters, which spares a sort and changes no result.
+  // order: what coarsening found for these edges, of which the same take part, and clusters; it spares a sort
+  // and changes no result. takes_part: as in coarsen.
   m.def(
-      "mask(Tensor edge_index, Tensor scores, Tensor cluster, SymInt num_clusters, Tensor? order=None) -> "
-      "(Tensor mask, Tensor count)");
-  m.def("mask_backward(Tensor grad, Tensor edge_index, Tensor cluster) -> Tensor");
+      "mask(Tensor edge_index, Tensor scores, Tensor cluster, SymInt num_clusters, Tensor? order=None, "
+      "Tensor? takes_part=None) -> (Tensor mask, Tensor count)");
+  m.def("mask_backward(Tensor grad, Tensor edge_index, Tensor cluster, Tensor? takes_part=None) -> Tensor");
   m.def("reduce(Tensor x, Tensor cluster, SymInt num_clusters, str reduce='sum') -> Tensor");
   m.def("reduce_max_backward(Tensor grad, Tensor x, Tensor maximum, Tensor cluster) -> Tensor");
   m.def("cluster_sizes(Tensor cluster, SymInt num_clusters) -> Tensor");

@@ -188,7 +188,7 @@ def coarsen(
             check_device("edge_attr", edge_attr, "edge_index", edge_index)
             facts["edge_attr"] = f"{dtype_name(edge_attr.dtype)} {['num_edges', *edge_attr.shape[1:]]}"
             facts["edge_attr.requires_grad"] = edge_attr.requires_grad and torch.is_grad_enabled()
-        edges, slot, representative = torch.ops.gpn.coarsen(
+        edges, slot, representative, _ = torch.ops.gpn.coarsen(
             edge_index, cluster, self_loops, edge_attr is not None
         )
         facts["number of clusters"] = representative.numel()
@@ -217,7 +217,7 @@ def coarsen(
     del edges, end
     # With clusters of one node each, coarsening only sorts and drops duplicates.
     identity = torch.arange(num_clusters, device=cluster.device)
-    edges, slot, _ = torch.ops.gpn.coarsen(pieces, identity, True, values is not None)
+    edges, slot, *_ = torch.ops.gpn.coarsen(pieces, identity, True, values is not None)
     del pieces, piece
     if edge_attr is None or values is None:
         return Coarse(edges, None, representative)

@@ -187,7 +187,7 @@ def coarsen(
     self_loops: bool = False,
 ) -> Coarse:
     """As :func:`gpn_ops.coarsen`."""
-    edges, slot, representative = plain_coarsen(edge_index, cluster, self_loops, True)
+    edges, slot, representative, _ = plain_coarsen(edge_index, cluster, self_loops, True)
     if edge_attr is not None:
         edge_attr = _reduce(edge_attr, slot, edges.size(1), reduce)
     return Coarse(edges, edge_attr, representative)

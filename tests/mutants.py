@@ -878,8 +878,8 @@ MUTANTS = [
     Mutant(
         "out-of-time-called-out-of-memory",
         "benchmarks/common.py",
-        "return OUT_OF_TIME if process.exitcode == -signal.SIGXCPU else OUT_OF_MEMORY",
-        "return OUT_OF_MEMORY",
+        "        if number == signal.SIGXCPU:\n            return OUT_OF_TIME\n",
+        "        if number == signal.SIGXCPU:\n            return OUT_OF_MEMORY\n",
         "test_a_limit_of_processor_time_does_not_count_waiting",
     ),
     Mutant(

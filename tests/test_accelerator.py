@@ -3,6 +3,8 @@
 import argparse
 import contextlib
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -171,6 +173,26 @@ def test_the_check_of_a_gpu_runs_here_and_goes_on(accelerator, tmp_path, monkeyp
     assert "tests" not in ran
     assert "build" in ran  # another build may have come between, without what this one needs
     assert "All well" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_gpu_goes_on_without_peers(tmp_path):
+    """Which are compiled against torch, and where nvcc is of another CUDA than torch, are not."""
+    shutil.copy(gpu_check.ROOT / "Makefile", tmp_path)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        '#!/bin/sh\necho "$GPN_OPS_WERROR $*" >> calls\ncase "$*" in *bench-peers*) exit 1 ;; esac\n'
+    )
+    python.chmod(0o755)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / ".venv" / ".ready").touch()
+    done = subprocess.run(["make", "gpu", "GPU=--quick"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "!! peers" in done.stdout
+    peers, check = (tmp_path / "calls").read_text().splitlines()
+    assert "bench-peers" in peers
+    assert check == "0 benchmarks/gpu_check.py --quick"  # and no warning of an untried compiler is an error
 
 
 def test_steps_of_the_check_run_and_are_logged(tmp_path):

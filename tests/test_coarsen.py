@@ -232,16 +232,58 @@ def test_too_small_a_capacity_gives_no_graph(device, reduce, more):
 def test_capacity_in_plain_pytorch(self_loops, more, graph):
     if graph.num_nodes == 0:
         return
-    edges, _, representative = plain_coarsen(graph.edge_index, graph.cluster, self_loops)
-    sizes = (max(representative.size(0) + more[0], 0), max(edges.size(1) + more[1], 0))
-    arguments = (graph.edge_index, graph.cluster, *sizes, self_loops, True, None, not self_loops)
-    assert all(map(torch.equal, plain_coarsen_padded(*arguments), torch.ops.gpn.coarsen_padded(*arguments)))
+    some = torch.rand(graph.edge_index.size(1)) < 0.7
+    for takes_part in (None, some):
+        options = (self_loops, True, None, not self_loops, takes_part)
+        edges, _, representative, _ = plain_coarsen(graph.edge_index, graph.cluster, *options)
+        sizes = (max(representative.size(0) + more[0], 0), max(edges.size(1) + more[1], 0))
+        arguments = (graph.edge_index, graph.cluster, *sizes, *options)
+        got = torch.ops.gpn.coarsen_padded(*arguments)
+        assert all(map(torch.equal, plain_coarsen_padded(*arguments), got))
+
+
+@LOOPS
+@given(graph=clustered.clustered_graphs())
+def test_edges_that_take_no_part(self_loops, graph):
+    if graph.num_nodes == 0:
+        return
+    takes_part = torch.rand(graph.edge_index.size(1)) < 0.7
+    options = (self_loops, True, None, not self_loops)
+    got = torch.ops.gpn.coarsen(graph.edge_index, graph.cluster, *options, takes_part)
+    edges, slot, representative, order = torch.ops.gpn.coarsen(
+        graph.edge_index[:, takes_part], graph.cluster, *options
+    )
+    assert torch.equal(got[0], edges)
+    assert torch.equal(got[1][takes_part], slot)
+    assert bool((got[1][~takes_part] == -1).all())
+    assert torch.equal(got[2], representative)
+    if not self_loops:
+        owner, inner, begin = got[3].split([*takes_part.shape, *takes_part.shape, graph.num_nodes + 1])
+        expected = order.split([*slot.shape, *slot.shape, graph.num_nodes + 1])
+        number = torch.cat([takes_part.nonzero().view(-1), torch.tensor([-1])])
+        assert torch.equal(owner[: slot.numel()], expected[0])
+        assert torch.equal(inner[: slot.numel()].long(), number[expected[1].long()])
+        assert torch.equal(begin, expected[2])
+
+
+def test_edges_that_take_no_part_are_checked(device):
+    takes_part = torch.tensor([True, False, True], device=device)
+    cluster, edges = CLUSTER.to(device), EDGES.clone().to(device)
+    if device.type == "cpu":
+        with pytest.raises(RuntimeError, match=r"batch: .* from graph 0 to graph 1 at edge_index\[:, 1\]"):
+            torch.ops.gpn.coarsen(edges, cluster, False, False, torch.tensor([0, 0, 1]), False, takes_part)
+        edges[0, 1] = 7
+        with pytest.raises(RuntimeError, match=r"edge_index: .* got 7 at edge_index\[0, 1\]"):
+            torch.ops.gpn.coarsen(edges, cluster, takes_part=takes_part)
 
 
 def test_capacity_opcheck_and_compile(device):
     graph = clustered.random_clustered(20, 60, 5).to(device)
     opcheck(torch.ops.gpn.coarsen_padded, (graph.edge_index, graph.cluster, 7, 50, False, True))
-    opcheck(torch.ops.gpn.coarsen_padded, (graph.edge_index, graph.cluster, 7, 50), {"with_order": True})
+    takes_part = torch.rand(60, device=device) < 0.7
+    more = {"with_order": True, "takes_part": takes_part}
+    opcheck(torch.ops.gpn.coarsen_padded, (graph.edge_index, graph.cluster, 7, 50), more)
+    opcheck(torch.ops.gpn.coarsen, (graph.edge_index, graph.cluster), more)
     lists = []
     for seed, size in enumerate((20, 31, 47)):
         graph = clustered.random_clustered(size, 3 * size, size // 3, seed).to(device)
@@ -253,24 +295,45 @@ def test_capacity_opcheck_and_compile(device):
     clustered.check_compiled(padded, lists, differentiable=2)
 
 
+@pytest.mark.parametrize("some", [False, True])
 @clustered.EVERY_DTYPE
-def test_a_mask_is_the_same_with_the_order_that_coarsening_found(device, dtype):
+def test_a_mask_is_the_same_with_the_order_that_coarsening_found(device, dtype, some):
     graph = clustered.random_clustered(60, 400, 9).to(device)
     scores = graph.scores.to(dtype).requires_grad_()
-    *_, order = torch.ops.gpn.coarsen_padded(graph.edge_index, graph.cluster, 9, 400, with_order=True)
-    got = torch.ops.gpn.mask(graph.edge_index, scores, graph.cluster, 9, order)
-    expected = torch.ops.gpn.mask(graph.edge_index, scores, graph.cluster, 9)
+    takes_part = torch.arange(400, device=device) % 3 > 0 if some else None
+    *_, order = torch.ops.gpn.coarsen(graph.edge_index, graph.cluster, with_order=True, takes_part=takes_part)
+    got = torch.ops.gpn.mask(graph.edge_index, scores, graph.cluster, 9, order, takes_part)
+    expected = torch.ops.gpn.mask(graph.edge_index, scores, graph.cluster, 9, None, takes_part)
     assert all(map(torch.equal, got, expected))
     weight = torch.rand_like(got[0])
     grads = (torch.autograd.grad(mask, scores, weight)[0] for mask, _ in (got, expected))
     assert torch.equal(*grads)
     row, col = graph.cluster[graph.edge_index]
     owner, inner, begin = order.long().split([400, 400, 61])
-    num_inner = int((row == col).sum())
+    num_inner = int(((row == col) & (True if takes_part is None else takes_part)).sum())
     assert torch.equal(owner[:num_inner], row[inner[:num_inner]])
     assert begin.tolist() == [int((owner[:num_inner] < c).sum()) for c in range(61)]
     assert bool((owner[num_inner:] == -1).all())
-    opcheck(torch.ops.gpn.mask, (graph.edge_index, scores, graph.cluster, 9, order))
+    opcheck(torch.ops.gpn.mask, (graph.edge_index, scores, graph.cluster, 9, order, takes_part))
+
+
+@clustered.EVERY_DTYPE
+def test_a_mask_of_the_edges_that_take_part(device, dtype):
+    graph = clustered.random_clustered(60, 400, 9).to(device)
+    scores = graph.scores.to(dtype).requires_grad_()
+    takes_part = torch.rand(400, device=device) < 0.7
+    got = torch.ops.gpn.mask(graph.edge_index, scores, graph.cluster, 9, None, takes_part)
+    expected = gpn_ops.mask(graph.edge_index[:, takes_part], scores[takes_part], graph.cluster, 9)
+    assert all(map(torch.equal, got, expected))
+    weight = torch.rand_like(got[0])
+    for twice in (False, True):
+        grads = [
+            torch.autograd.grad(mask, scores, weight, retain_graph=True, create_graph=twice)[0]
+            for mask, _ in (got, expected)
+        ]
+        assert torch.equal(*grads)
+    with pytest.raises(RuntimeError, match=r"takes_part: expected shape \[num_edges\] = \[400\], got \[3\]"):
+        torch.ops.gpn.mask(graph.edge_index, scores, graph.cluster, 9, None, takes_part[:3])
 
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])

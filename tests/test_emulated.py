@@ -164,9 +164,9 @@ def hub_and_others(num_nodes, num_pairs):
         (3, 1, 9, 0.0),
         (5, 3, 1, 0.5),
         (5, 2, 1537, 0.3),  # nodes whose pairs are in several chunks
-        (48, 2, 70, 0.3),
+        (48, 2, 70, 0.3),  # nodes with pairs enough to be taken by nodes
         (130, 1, 33, 0.0),
-        (300, 1, 5, 0.3),
+        (300, 1, 40, 0.3),  # the same, and more columns than a block has threads for at a time
         pytest.param(845, 1, 3, 0.0, marks=pytest.mark.slow),  # past a block's shared memory
         (8, 1, 0, 0.0),
     ],

@@ -51,7 +51,12 @@ VALID: dict[str, Arguments] = {
     "parse": {"edge_index": EDGES, "scores": numbers(8), "num_nodes": 5},
     "dominant": {"edge_index": EDGES, "scores": numbers(8), "num_nodes": 5},
     "components": {"edge_index": EDGES, "num_nodes": 5},
-    "coarsen": {"edge_index": EDGES, "cluster": CLUSTER, "batch": torch.zeros(5, dtype=torch.int64)},
+    "coarsen": {
+        "edge_index": EDGES,
+        "cluster": CLUSTER,
+        "batch": torch.zeros(5, dtype=torch.int64),
+        "takes_part": torch.ones(8, dtype=torch.bool),
+    },
     "coarsen_padded": {
         "edge_index": EDGES,
         "cluster": CLUSTER,

@@ -1,7 +1,9 @@
 """The cost model of a GPU: its rule, its counts beside the emulation's, what it carries on, and the guard."""
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -97,6 +99,31 @@ def test_ours_are_those_of_the_emulation_at_all_channels(gpu_model, monkeypatch)
         assert total == pytest.approx(exact["bytes_touched"], rel=0.02), call.operator
 
 
+def test_pairs_of_one_node_share_a_product(gpu_model):
+    """Counted by the sizes that the sources have."""
+    files = ("launch.cuh", "mlp.cuh", "edge_logits.cuh")
+    sources = "".join((ROOT / "csrc" / "cuda" / file).read_text() for file in files)
+
+    def constant(name):
+        return int(re.search(rf"\b{name} = (?:sizeof.* : )?(\d+)", sources)[1])
+
+    assert constant("kRows") * constant("kMlpThreads") // constant("kWarp") == gpu_model.ROWS
+    assert 1 << constant("piece_bits") == gpu_model.CHUNK
+    assert constant("kPairsOfNode") == gpu_model.PAIRS_OF_NODE
+
+    def saved_products(*counts):
+        first = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+        call = SimpleNamespace(
+            arguments={"pairs": first.expand(2, -1), "parameters": [torch.empty(4, 4)]},
+        )
+        return gpu_model.saved_operations(call) / (2 * 4 * 4)
+
+    assert saved_products(100, 156) == 256 - 2 * 9  # eight times 32 rows, one of them of two nodes
+    assert saved_products(*[1] * 256) == 0
+    assert saved_products(*[1] * 256, 40) == 40 - 2 * 2
+    assert saved_products(2, 1) == 0
+
+
 def test_bytes_grow_with_the_workload(gpu_model):
     """A run with half the nodes and edges, doubled."""
     import emulation
@@ -159,7 +186,7 @@ def test_a_captured_step_takes_at_most_half_the_time(saved):
 
 
 def test_a_layer_holds_less_than_top_k(gpu_model, saved):
-    """By the model, at 10^5 nodes now and at 10^6 as saved; tiles aside."""
+    """By the model, at 10^5 nodes now and at 10^6 as saved."""
     now = gpu_model.count_memory(gpu_model.HELD_SCALES[:1])
     held = {(entry["method"], entry["nodes"]): entry["bytes"] for entry in saved["memory"]}
     for entry in now:

@@ -86,6 +86,39 @@ def test_a_level_waits_once(narrow, options, with_attr, batch_size):
     assert launches < (300 if options else 250) * len(levels)
 
 
+def sorting(gpu_model, function):
+    """Our operators that sort edges for the coarse graph, or for the mask."""
+    import emulation
+
+    tally = gpu_model.Tally()
+    with gpu_model.as_on_cuda(tally), tally:
+        function()
+    calls = [call for call in tally.calls if call.operator.startswith(("coarsen", "mask"))]
+    return [
+        cost["operator"]
+        for cost in emulation.count(calls)
+        if any("RadixSort" in kernel["name"] for kernel in cost["kernels"])
+    ]
+
+
+@pytest.mark.parametrize(("options", "with_attr"), LEVELS)
+def test_a_level_sorts_its_edges_once(narrow, options, with_attr):
+    """The coarse edges, the mask and the number of inner edges come from one sort."""
+    torch.manual_seed(0)
+    pool = ParsePooling(32, **options)
+    _, edge_index, batch = batch_of_graphs()
+    x = torch.randn(57, 32, requires_grad=True)
+    edge_attr = torch.rand(edge_index.size(1), 3) if with_attr else None
+    pairs = undirected(edge_index, 57)
+
+    def layer(**more):
+        out = pool(x, edge_index, edge_attr, batch, undirected=pairs, **more)
+        (out.x.sum() + out.score.sum()).backward()
+
+    assert sorting(narrow, layer) == ["coarsen"]
+    assert sorting(narrow, lambda: layer(num_graphs=6, record=True)) == ["coarsen_padded"]
+
+
 @pytest.mark.parametrize("options", [{}, {"self_loops": True}])
 def test_a_layer_waits_once_if_it_knows_the_pairs(narrow, options):
     pool = ParsePooling(32, **options)

@@ -80,9 +80,12 @@ void coarsen_as(const Parallel& parallel, const Edges& edges, const int64_t* clu
   }
 }
 
-// What other devices have from their sort.
-inline void order_inner_edges(const Edges& edges, const int64_t* cluster, const InnerEdges& inner) {
-  const auto is_inner = [&](int64_t e) { return cluster[edges.row[e]] == cluster[edges.col[e]]; };
+// What other devices have from their sort. takes_part: of every edge, or null: all do.
+inline void order_inner_edges(const Edges& edges, const int64_t* cluster, const bool* takes_part,
+                              const InnerEdges& inner) {
+  const auto is_inner = [&](int64_t e) {
+    return (!takes_part || takes_part[e]) && cluster[edges.row[e]] == cluster[edges.col[e]];
+  };
   std::vector<int64_t> next(edges.num_nodes + 1);
   for (int64_t e = 0; e < edges.count; ++e) next[cluster[edges.row[e]] + 1] += is_inner(e);
   for (int64_t c = 0; c < edges.num_nodes; ++c) next[c + 1] += next[c];
@@ -98,8 +101,8 @@ inline void order_inner_edges(const Edges& edges, const int64_t* cluster, const 
 }
 
 template <class Parallel, class Found, class Scratch>
-void coarsen_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster, bool self_loops,
-                    const int64_t* batch, int64_t* slot, Found& found, const Scratch& scratch) {
+void coarsen_all(const Parallel& parallel, const Edges& edges, const int64_t* cluster, bool self_loops,
+                 const int64_t* batch, int64_t* slot, Found& found, const Scratch& scratch) {
   if (edges.num_nodes <= std::numeric_limits<int32_t>::max()) {
     coarsen_as<int32_t>(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
   } else {
@@ -107,18 +110,49 @@ void coarsen_kernel(const Parallel& parallel, const Edges& edges, const int64_t*
   }
 }
 
-// order: those of InnerEdges, or null.
+// coarsen_all() on a list of those edges that take part. Serial, as nothing waits for it: on the CPU, layers
+// leave out the others before.
+template <class Parallel, class Found, class Scratch>
+void coarsen_some(const Parallel& parallel, const Edges& edges, const int64_t* cluster, bool self_loops,
+                  const int64_t* batch, const bool* takes_part, int64_t* slot, Found& found,
+                  const Scratch& scratch) {
+  report_bad_ends("edge_index", edges.row, edges.col, edges.count, edges.num_nodes);
+  int64_t* row = room<int64_t>(scratch, edges.count);
+  int64_t* col = room<int64_t>(scratch, edges.count);
+  int64_t* slot_of_some = slot ? room<int64_t>(scratch, edges.count) : nullptr;
+  int64_t count = 0;
+  for (int64_t e = 0; e < edges.count; ++e) {
+    if (batch && batch[edges.row[e]] != batch[edges.col[e]]) report_joined_graphs(edges, batch);
+    if (!takes_part[e]) continue;
+    row[count] = edges.row[e];
+    col[count++] = edges.col[e];
+  }
+  coarsen_all(parallel, Edges{row, col, count, edges.num_nodes}, cluster, self_loops, batch, slot_of_some,
+              found, scratch);
+  if (!slot) return;
+  for (int64_t e = 0, next = 0; e < edges.count; ++e) slot[e] = takes_part[e] ? slot_of_some[next++] : -1;
+}
+
+// takes_part: of every edge, or null: all do. order: those of InnerEdges, or null.
+template <class Parallel, class Found, class Scratch>
+void coarsen_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster, bool self_loops,
+                    const int64_t* batch, const bool* takes_part, int64_t* slot, uint32_t* order,
+                    Found& found, const Scratch& scratch) {
+  if (takes_part) {
+    coarsen_some(parallel, edges, cluster, self_loops, batch, takes_part, slot, found, scratch);
+  } else {
+    coarsen_all(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
+  }
+  if (order) order_inner_edges(edges, cluster, takes_part, InnerEdges::of(order, edges.count));
+}
+
 template <class Parallel, class Scratch>
 void coarsen_padded_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster,
-                           bool self_loops, const int64_t* batch, int64_t* slot, uint32_t* order,
-                           const Padded& out, const Scratch& scratch) {
+                           bool self_loops, const int64_t* batch, const bool* takes_part, int64_t* slot,
+                           uint32_t* order, const Padded& out, const Scratch& scratch) {
   FoundInScratch<Scratch> found{scratch};
-  coarsen_kernel(parallel, edges, cluster, self_loops, batch, slot, found, scratch);
-  const bool fits = found.pad(out, slot, edges.count);
-  if (!order) return;
-  if (fits) {
-    order_inner_edges(edges, cluster, InnerEdges::of(order, edges.count));
-  } else {
+  coarsen_kernel(parallel, edges, cluster, self_loops, batch, takes_part, slot, order, found, scratch);
+  if (!found.pad(out, slot, edges.count) && order) {
     std::fill_n(order, InnerEdges::size(edges.count, edges.num_nodes), uint32_t(-1));
   }
 }

@@ -29,6 +29,16 @@ bool for_each_inner(const Parallel& parallel, const Edges& edges, const int64_t*
   return !bad;
 }
 
+// The same, where an edge that takes no part is inside no cluster. takes_part: of every edge, or null: all
+// do.
+template <class Parallel, class F>
+bool for_each_inner(const Parallel& parallel, const Edges& edges, const int64_t* cluster,
+                    const bool* takes_part, const F& f) {
+  if (!takes_part) return for_each_inner(parallel, edges, cluster, f);
+  return for_each_inner(parallel, edges, cluster,
+                        [&](int64_t edge, int64_t c) { f(edge, takes_part[edge] ? c : -1); });
+}
+
 // Equation 4: total[c] = sum of the scores of the edges with slot c, in ascending edge order, and count[c]
 // their number; both 1 where there are none.
 template <class Parallel, class Id, class T>
@@ -55,17 +65,17 @@ void mask(const Parallel& parallel, const Id* slot, const T* scores, int64_t num
 // grad_scores[e] = grad[c] for an edge inside cluster c, else 0. False if a node id is out of range; clusters
 // are trusted.
 template <class Parallel, class T>
-bool mask_backward(const Parallel& parallel, const Edges& edges, const int64_t* cluster, const T* grad,
-                   T* grad_scores) {
-  return for_each_inner(parallel, edges, cluster,
+bool mask_backward(const Parallel& parallel, const Edges& edges, const int64_t* cluster,
+                   const bool* takes_part, const T* grad, T* grad_scores) {
+  return for_each_inner(parallel, edges, cluster, takes_part,
                         [=](int64_t edge, int64_t c) { grad_scores[edge] = c < 0 ? T(0) : grad[c]; });
 }
 
 template <class Id, class Parallel, class T, class Scratch>
 void mask_as(const Parallel& parallel, const Edges& edges, const T* scores, const int64_t* cluster,
-             int64_t num_clusters, T* total, int64_t* count, const Scratch& scratch) {
+             int64_t num_clusters, const bool* takes_part, T* total, int64_t* count, const Scratch& scratch) {
   Id* slot = room<Id>(scratch, edges.count);
-  if (!for_each_inner(parallel, edges, cluster, [=](int64_t e, int64_t c) { slot[e] = Id(c); })) {
+  if (!for_each_inner(parallel, edges, cluster, takes_part, [=](int64_t e, int64_t c) { slot[e] = Id(c); })) {
     report_bad_edges(edges);
   }
   mask(parallel, slot, scores, edges.count, num_clusters, total, room_for_sums(total, num_clusters, scratch),
@@ -75,20 +85,21 @@ void mask_as(const Parallel& parallel, const Edges& edges, const T* scores, cons
 // Here no order spares anything.
 template <class Parallel, class T, class Scratch>
 void mask_kernel(const Parallel& parallel, const Edges& edges, const T* scores, const int64_t* cluster,
-                 int64_t num_clusters, const uint32_t*, T* total, int64_t* count, const Scratch& scratch) {
+                 int64_t num_clusters, const bool* takes_part, const uint32_t*, T* total, int64_t* count,
+                 const Scratch& scratch) {
   check_clusters(parallel, cluster, edges.num_nodes, 0, num_clusters);
   if (num_clusters <= std::numeric_limits<int32_t>::max()) {
-    mask_as<int32_t>(parallel, edges, scores, cluster, num_clusters, total, count, scratch);
+    mask_as<int32_t>(parallel, edges, scores, cluster, num_clusters, takes_part, total, count, scratch);
   } else {
-    mask_as<int64_t>(parallel, edges, scores, cluster, num_clusters, total, count, scratch);
+    mask_as<int64_t>(parallel, edges, scores, cluster, num_clusters, takes_part, total, count, scratch);
   }
 }
 
 template <class Parallel, class T>
 void mask_backward_kernel(const Parallel& parallel, const Edges& edges, const int64_t* cluster,
-                          int64_t num_clusters, const T* grad, T* grad_scores) {
+                          int64_t num_clusters, const bool* takes_part, const T* grad, T* grad_scores) {
   check_clusters(parallel, cluster, edges.num_nodes, 0, num_clusters);
-  if (!mask_backward(parallel, edges, cluster, grad, grad_scores)) report_bad_edges(edges);
+  if (!mask_backward(parallel, edges, cluster, takes_part, grad, grad_scores)) report_bad_edges(edges);
 }
 
 }  // namespace gpn::cpu

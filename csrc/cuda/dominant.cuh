@@ -96,13 +96,12 @@ __global__ void decode_wide(const int64_t* ids, int64_t num_nodes, Keep keep, in
   }
 }
 
-// store(v, keep(dominant edge of v)), -1 where v has none. keys: [num_nodes]; of v, it may be overwritten
-// when v is stored. `scratch(bytes)` gives device memory that outlives the launches.
+// store(v, keep(dominant edge of v)), -1 where v has none. keys: [num_nodes] zeros; of v, it may be
+// overwritten when v is stored. `scratch(bytes)` gives device memory that outlives the launches.
 template <class Score, class Keep, class Store, class Scratch>
 void dominant(const Launcher& launch, const Edges& edges, const Score* scores, Keep keep, Form form,
               int64_t first_edge, uint64_t* keys, Store store, const Scratch& scratch) {
   const int64_t num_nodes = edges.num_nodes;
-  launch(fill<uint64_t>, num_nodes, keys, num_nodes, 0);
   if constexpr (sizeof(Code<Score>) == 4) {
     if (form != Form::kWide && first_edge + edges.count <= kPackedEdges) {
       launch(raise_packed<Score>, edges.count, edges, scores, first_edge, keys);
@@ -121,6 +120,7 @@ template <class Score, class Scratch>
 void dominant_kernel(const Launcher& launch, const Edges& edges, const Score* scores, Form form,
                      int64_t first_edge, int64_t* edge, const Scratch& scratch) {
   uint64_t* keys = reinterpret_cast<uint64_t*>(edge);  // one buffer holds the keys and then the edges
+  launch(fill<uint64_t>, edges.num_nodes, keys, edges.num_nodes, 0);
   dominant(launch, edges, scores, KeepEdge{first_edge}, form, first_edge, keys, StoreKept{edge}, scratch);
 }
 

@@ -6,6 +6,11 @@
 // ones, and computes each anew, so that what a node gathers is a sum over neighbours in that order. The first
 // time it also adds up the gradients of the parameters. Sums that a block cannot finish, because another one
 // has a part of them, go to memory, to be added in a fixed order.
+//
+// Where nodes have many pairs, the first time takes a product less: with x_i and x_j for the features of a
+// pair and d for the gradient of what its first layer makes of them, M = sum over j of the outer products of
+// d and x_j holds both the gradient of the weight W, in which x_i scales the columns of M, and that of x_i,
+// the sums over the columns of W * M.
 #pragma once
 
 #include "mlp.cuh"
@@ -15,6 +20,8 @@ namespace gpn::cuda {
 
 constexpr int kForwardBytes = 32 << 10;   // shared memory of a block
 constexpr int kBackwardBytes = 46 << 10;  // the same, the largest that needs no opt-in but for some ids
+// From how many pairs of each node on M (above) pays: a node costs two products more, and the reading of W.
+constexpr int kPairsOfNode = 4;
 
 // ------------------------------------------------------------------------------------------------ of a warp
 
@@ -27,14 +34,55 @@ __device__ void multiply_ends(const T* a, const T* b, bool usable, int64_t width
   }
 }
 
-// z = dropout(ReLU(x * norm weight + norm bias)); in place is fine. The first value has the place `first`.
+// Of each row of a warp: x = (x + bias - mean) * factor, where the latter two make the mean 0 and the
+// variance 1.
 template <class W>
-__device__ void activate_row(const PackedLayers<W>& layers, int64_t layer, const Activation<W>& activation,
-                             int64_t first, int lane, const W* x, W* z) {
+__device__ void normalise_rows(const W* bias, int64_t width, int stride, int lane, W* x,
+                               W (&factor)[kRows<W>]) {
+  W mean[kRows<W>] = {}, squares[kRows<W>] = {};
+  GPN_NO_UNROLL
+  for (int64_t k = lane; k < width; k += kWarp) {
+    const W added = bias[k];
+    GPN_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) mean[r] += x[r * stride + k] += added;
+  }
+  GPN_UNROLL
+  for (int r = 0; r < kRows<W>; ++r) mean[r] = warp_sum(mean[r]) / W(width);
+  GPN_NO_UNROLL
+  for (int64_t k = lane; k < width; k += kWarp) {
+    GPN_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) {
+      squares[r] += (x[r * stride + k] - mean[r]) * (x[r * stride + k] - mean[r]);
+    }
+  }
+  GPN_UNROLL
+  for (int r = 0; r < kRows<W>; ++r) {
+    factor[r] = W(1) / sqrt(warp_sum(squares[r]) / W(width) + W(kLayerNormEps));
+  }
+  GPN_NO_UNROLL
+  for (int64_t k = lane; k < width; k += kWarp) {
+    GPN_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) x[r * stride + k] = (x[r * stride + k] - mean[r]) * factor[r];
+  }
+}
+
+// Of each row: z = dropout(ReLU(x * norm weight + norm bias)); in place is fine. place(r): of the row's first
+// value.
+template <class W, class Place>
+__device__ void activate_rows(const PackedLayers<W>& layers, int64_t layer, const Activation<W>& activation,
+                              const Place& place, int lane, const W* x, W* z) {
   const W *weight = layers.norm_weight(layer), *bias = layers.norm_bias(layer);
-  for (int64_t k = lane; k < layers.stride(); k += kWarp) {
-    z[k] = k < layers.width ? Dropout<W>::positive(x[k] * weight[k] + bias[k]) * activation.factor(first + k)
-                            : W(0);
+  const int stride = int(layers.stride());
+  GPN_NO_UNROLL
+  for (int k = lane; k < stride; k += kWarp) {
+    const bool usable = k < layers.width;
+    const W by = usable ? weight[k] : W(0), added = usable ? bias[k] : W(0);
+    GPN_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) {
+      z[r * stride + k] =
+          usable ? Dropout<W>::positive(x[r * stride + k] * by + added) * activation.factor(place(r) + k)
+                 : W(0);
+    }
   }
 }
 
@@ -72,23 +120,25 @@ __global__ void __launch_bounds__(kMlpThreads, kResident)
     for (int64_t layer = 0; layer < layers.count; ++layer) {
       multiply_rows(rows, layers.transposed(layer), stride, lane, hidden);
       __syncwarp();
-      GPN_NO_UNROLL
-      for (int r = 0; r < kRows<W>; ++r) {
-        W* row = hidden + r * stride;
-        normalise_row(layers.bias(layer), width, lane, row);
-        activate_row(layers, layer, activation, Scorer<W>::place(layer, begin + r, width), lane, row, row);
-      }
+      W factor[kRows<W>];
+      normalise_rows(layers.bias(layer), width, int(stride), lane, hidden, factor);
+      const auto place = [&](int r) { return Scorer<W>::place(layer, begin + r, width); };
+      activate_rows(layers, layer, activation, place, lane, hidden, hidden);
       __syncwarp();
       W* used = rows;
       rows = hidden;
       hidden = used;
     }
-    GPN_NO_UNROLL
+    W sum[kRows<W>] = {};
+    for (int64_t k = lane; k < width; k += kWarp) {
+      const W by = weight[k];
+      GPN_UNROLL
+      for (int r = 0; r < kRows<W>; ++r) sum[r] += rows[r * stride + k] * by;
+    }
+    GPN_UNROLL
     for (int r = 0; r < kRows<W>; ++r) {
-      W sum = 0;
-      for (int64_t k = lane; k < width; k += kWarp) sum += rows[r * stride + k] * weight[k];
-      sum = warp_sum(sum);
-      if (lane == 0 && begin + r < pairs.count) out[begin + r] = sum + *bias;
+      sum[r] = warp_sum(sum[r]);
+      if (lane == 0 && begin + r < pairs.count) out[begin + r] = sum[r] + *bias;
     }
     __syncwarp();
   }
@@ -138,10 +188,10 @@ struct BackwardMemory {
 
   // Of a warp, and what a block has beside.
   static GPN_HOST_DEVICE int64_t warp_values(int64_t layers, int64_t stride) {
-    return 2 * layers * kRows<W> * stride + layers * kRows<W> + sum_values(stride);
+    return 2 * layers * kRows<W> * stride + layers * kRows<W> + sum_values(stride) + kNodeParts * kWarp;
   }
   static GPN_HOST_DEVICE int64_t sum_values(int64_t stride) { return kSums * stride + 4; }
-  static GPN_HOST_DEVICE int64_t block_values(int64_t stride) { return stride; }
+  static GPN_HOST_DEVICE int64_t block_values(int64_t stride) { return 2 * stride; }
 
   // What goes into a layer; in backward its gradient takes its place.
   __device__ W* input(int layer) const { return memory + int64_t(layer) * rows * stride; }
@@ -154,8 +204,11 @@ struct BackwardMemory {
   __device__ W* sums(int warp) const { return factor(layers) + warp * sum_values(stride); }
   // What the node at hand has gathered.
   __device__ W* gathered() const { return sums(rows / kRows<W>); }
+  // Of add_node_products: eight values a thread, or a row.
+  __device__ W* parts() const { return gathered() + stride; }
 
   static constexpr int kSums = 4;
+  static constexpr int kNodeParts = 8;
 };
 
 // The gradients of the parameters that a block adds up: of every layer the weight, [stride, stride], then
@@ -164,38 +217,104 @@ GPN_HOST_DEVICE int64_t all_partial_values(int64_t layers, int64_t stride) {
   return layers * partial_values(stride) + 2 * stride;
 }
 
-// One row of a hidden layer: from the gradient of what comes out (grad_z, or in the last layer grad times the
-// weight after it) to that of what goes into the LayerNorm, written over x, which is what was normalised.
-template <class W>
-__device__ void normalise_row_backward(const PackedLayers<W>& layers, int64_t layer,
-                                       const Activation<W>& activation, int64_t first, int lane, W grad,
-                                       const W* last_weight, const W* grad_z, W factor, W* x, W* sums) {
-  const int64_t width = layers.width, stride = layers.stride();
+// Rows of a warp in a hidden layer: from the gradient of what comes out (grad_z, or, if that is null, in the
+// last layer, grad[r] times the weight after it) to that of what goes into the LayerNorm, written over x,
+// which is what was normalised.
+template <class W, class Place>
+__device__ void normalise_rows_backward(const PackedLayers<W>& layers, int64_t layer,
+                                        const Activation<W>& activation, const Place& place, int lane,
+                                        const W* grad, const W* last_weight, const W* grad_z, const W* factor,
+                                        W* x, W* sums) {
+  const int width = int(layers.width), stride = int(layers.stride());
   const W *weight = layers.norm_weight(layer), *bias = layers.norm_bias(layer);
-  const auto kept = [&](int64_t k) { return activation.factor(first + k); };
-  // The gradient of what comes out of the LayerNorm.
-  const auto grad_y = [&](int64_t k, W y, W kept) {
-    return y > 0 ? (grad_z != nullptr ? grad_z[k] : grad * last_weight[k]) * kept : W(0);
+  const auto kept = [&](int r, int k) { return activation.factor(place(r) + k); };
+  // The gradient of what comes out of the LayerNorm. `after`: of column k, the weight after the last layer.
+  const auto grad_y = [&](int r, int k, W y, W kept, W after) {
+    return y > 0 ? (grad_z != nullptr ? grad_z[r * stride + k] : grad[r] * after) * kept : W(0);
   };
-  W sum = 0, slope_sum = 0;
+  W mean[kRows<W>] = {}, slope[kRows<W>] = {};
   GPN_NO_UNROLL
-  for (int64_t k = lane; k < width; k += kWarp) {
-    const W y = x[k] * weight[k] + bias[k], by = kept(k), g = grad_y(k, y, by);
-    sum += g * weight[k];
-    slope_sum += g * weight[k] * x[k];
+  for (int k = lane; k < width; k += kWarp) {
+    const W by = weight[k], added = bias[k], after = grad_z == nullptr ? last_weight[k] : W(0);
+    W weight_sum = 0, bias_sum = 0, after_sum = 0;
+    GPN_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) {
+      const W value = x[r * stride + k], y = value * by + added, keeps = kept(r, k);
+      const W g = grad_y(r, k, y, keeps, after);
+      mean[r] += g * by;
+      slope[r] += g * by * value;
+      weight_sum += g * value;
+      bias_sum += g;
+      after_sum += grad[r] * (Dropout<W>::positive(y) * keeps);
+    }
     if (sums != nullptr) {
-      sums[stride + k] += g * x[k];
-      sums[2 * stride + k] += g;
-      if (grad_z == nullptr) sums[3 * stride + k] += grad * (Dropout<W>::positive(y) * by);
+      sums[stride + k] = weight_sum;
+      sums[2 * stride + k] = bias_sum;
+      sums[3 * stride + k] = after_sum;
     }
   }
-  const W mean = warp_sum(sum) / W(width), slope = warp_sum(slope_sum) / W(width);
-  GPN_NO_UNROLL
-  for (int64_t k = lane; k < width; k += kWarp) {
-    const W g = grad_y(k, x[k] * weight[k] + bias[k], kept(k));
-    x[k] = factor * (g * weight[k] - mean - x[k] * slope);
-    if (sums != nullptr) sums[k] += x[k];
+  GPN_UNROLL
+  for (int r = 0; r < kRows<W>; ++r) {
+    mean[r] = warp_sum(mean[r]) / W(width);
+    slope[r] = warp_sum(slope[r]) / W(width);
   }
+  GPN_NO_UNROLL
+  for (int k = lane; k < width; k += kWarp) {
+    const W by = weight[k], added = bias[k], after = grad_z == nullptr ? last_weight[k] : W(0);
+    W sum = 0;
+    GPN_UNROLL
+    for (int r = 0; r < kRows<W>; ++r) {
+      const W value = x[r * stride + k];
+      const W g = grad_y(r, k, value * by + added, kept(r, k), after);
+      sum += x[r * stride + k] = factor[r] * (g * by - mean[r] - value * slope[r]);
+    }
+    if (sums != nullptr) sums[k] = sum;
+  }
+}
+
+// The same for pairs of one node, x, where z has the features of their other nodes, so that x would have to
+// be multiplied into each row. Summed up first, the outer products also hold the gradient of x, in as many
+// parts as this gives, [parts, stride]: the sum over j of weight[j, k] times that of g[row, j] * z[row, k].
+template <class T>
+__device__ int add_node_products(const Sum<T>* g, const Sum<T>* z, int rows, const T* x, int width,
+                                 int stride, const Sum<T>* weight, Sum<T>* total, Sum<T>* parts) {
+  using W = Sum<T>;
+  constexpr int kHalves = sizeof(W) == 8 ? 1 : 2;  // for more there are no registers
+  using Tile = OuterTile<W, 1, kHalves>;
+  const int across = Tile::across(stride), down = Tile::down(stride);
+  const int fitting = int(blockDim.x) / across, most = fitting < down ? fitting : down;
+  const int count = most > 1 ? most : 1;
+  for (int at = threadIdx.x; at < across * count; at += blockDim.x) {
+    const int k = 4 * (at % across), part = at / across;
+    Four<W> sum[kHalves] = {};
+    GPN_NO_UNROLL
+    for (int j = 4 * part; j < 4 * down; j += 4 * count) {
+      const W* from = weight + int64_t(j) * stride + k;
+      W* to = total + int64_t(j) * stride + k;
+      const Tile products(g + j, z + k, rows, stride);
+      Four<W> own[kHalves];  // no earlier: there are few registers
+      GPN_UNROLL
+      for (int half = 0; half < kHalves; ++half) {
+        const int first = k + half * (stride / 2);
+        GPN_UNROLL
+        for (int i = 0; i < 4; ++i) own[half].value[i] = first + i < width ? W(x[first + i]) : W(0);
+      }
+      products.each(stride, [&](const Four<W>& product, int place, int half) {
+        const Four<W> by = load(from + place);
+        Four<W> value = load(to + place);
+        GPN_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          sum[half].value[i] += by.value[i] * product.value[i];
+          value.value[i] += own[half].value[i] * product.value[i];
+        }
+        store(value, to + place);
+      });
+    }
+    GPN_UNROLL
+    for (int half = 0; half < kHalves; ++half)
+      store(sum[half], parts + part * stride + k + half * (stride / 2));
+  }
+  return count;
 }
 
 // Where what nodes gather from their neighbours goes. A chunk finishes all of its nodes but the first and the
@@ -220,7 +339,10 @@ __global__ void __launch_bounds__(kMlpThreads, kResident)
   using W = Sum<T>;
   using Memory = BackwardMemory<W>;
   __shared__ Four<W> shared[kBackwardBytes / sizeof(Four<W>)];
-  __shared__ int64_t owners[kMlpThreads / kWarp * kRows<W>];
+  // Of the rows at hand.
+  constexpr int kMostRows = kMlpThreads / kWarp * kRows<W>;
+  __shared__ int64_t owners[kMostRows], items[kMostRows];
+  __shared__ W grads[kMostRows];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   const int64_t width = layers.width;
   const int stride = int(layers.stride()), last = int(layers.count) - 1;
@@ -235,6 +357,7 @@ __global__ void __launch_bounds__(kMlpThreads, kResident)
     for (int64_t i = threadIdx.x; i < all_partial_values(layers.count, stride); i += blockDim.x) {
       partial[i] = 0;
     }
+    for (int i = lane; i < Memory::sum_values(stride); i += kWarp) sums[i] = 0;
   }
   const int64_t offset = by_second ? pairs.num_nodes : 0;
   const int64_t list_begin = int64_t(runs.begin[offset]);
@@ -252,12 +375,43 @@ __global__ void __launch_bounds__(kMlpThreads, kResident)
       gathered.open_number[2 * chunk + threadIdx.x] = Index(2 * chunk + threadIdx.x);
     }
     if (size == 0) continue;
+    const bool by_node =
+        partial != nullptr && int64_t(owner_of[size - 1] - *owner_of + 1) * kPairsOfNode <= size;
     int64_t owner = int64_t(*owner_of) - offset;  // whose sum `memory.gathered()` is
     bool is_first = true;                         // of the chunk
     for (int64_t k = threadIdx.x; k < width; k += blockDim.x) memory.gathered()[k] = 0;
 
+    // Adds rows to what their owners gather: number r is of row_owners[r * each]. Columns are independent.
+    // All threads follow the owners.
+    const auto gather = [&](const W* rows, int count, const int64_t* row_owners, int each) {
+      for (int64_t k = threadIdx.x; k < width; k += blockDim.x) {
+        W sum = memory.gathered()[k];
+        int64_t at = owner;
+        bool first = is_first;
+        GPN_NO_UNROLL
+        for (int r = 0; r < count; ++r) {
+          if (row_owners[r * each] != at) {
+            if (first) {
+              gathered.open[2 * chunk * width + k] = sum;
+            } else {
+              gathered.sums[at * width + k] += sum;
+            }
+            at = row_owners[r * each];
+            first = false;
+            sum = 0;
+          }
+          sum += rows[int64_t(r) * stride + k];
+        }
+        memory.gathered()[k] = sum;
+      }
+      const int64_t newest = row_owners[(count - 1) * each];
+      is_first = is_first && newest == owner;
+      owner = newest;
+    };
+
     for (int step = 0; step < size; step += memory.rows) {
-      const int own_step = step + warp * kRows<W>;
+      const int own_step = step + warp * kRows<W>, first_row = warp * kRows<W>;
+      const int count = size - step < memory.rows ? size - step : memory.rows;
       GPN_NO_UNROLL
       for (int r = 0; r < kRows<W>; ++r) {
         const bool usable = own_step + r < size;
@@ -265,89 +419,91 @@ __global__ void __launch_bounds__(kMlpThreads, kResident)
         multiply_ends(h + (usable ? pairs.first[p] : 0) * width, h + (usable ? pairs.second[p] : 0) * width,
                       usable, width, stride, lane, memory.input(0) + own + r * stride);
         if (lane == 0) {
-          owners[warp * kRows<W> + r] =
+          items[first_row + r] = p;
+          owners[first_row + r] =
               usable ? int64_t(owner_of[own_step + r]) - offset : int64_t(pairs.num_nodes);
+          grads[first_row + r] = usable ? grad[p] : W(0);
         }
       }
       __syncwarp();
+      // Of what goes into the first layer, or of its gradient, and of the features at the other end.
+      const auto with_other = [&](const auto& use) {
+        GPN_NO_UNROLL
+        for (int r = 0; r < kRows<W> && own_step + r < size; ++r) {
+          const int64_t p = items[first_row + r];
+          const T* other = h + (by_second ? pairs.first[p] : pairs.second[p]) * width;
+          W* row = memory.input(0) + own + r * stride;
+          for (int64_t k = lane; k < width; k += kWarp) use(row[k], W(other[k]));
+        }
+      };
+      const auto place_in = [&](int64_t layer) {
+        return [&, layer](int r) { return Scorer<W>::place(layer, items[first_row + r], width); };
+      };
       for (int layer = 0; layer <= last; ++layer) {
         W* x = memory.normalised(layer) + own;
         multiply_rows(memory.input(layer) + own, layers.transposed(layer), stride, lane, x);
         __syncwarp();
-        GPN_NO_UNROLL
+        W factor[kRows<W>];
+        normalise_rows(layers.bias(layer), width, stride, lane, x, factor);
+        GPN_UNROLL
         for (int r = 0; r < kRows<W>; ++r) {
-          const W factor = normalise_row(layers.bias(layer), width, lane, x + r * stride);
-          if (lane == 0) memory.factor(layer)[warp * kRows<W> + r] = factor;
-          if (layer == last) continue;
-          const int64_t p = own_step + r < size ? int64_t(item_of[own_step + r]) : 0;
-          activate_row(layers, layer, activation, Scorer<W>::place(layer, p, width), lane, x + r * stride,
-                       memory.input(layer + 1) + own + r * stride);
+          if (lane == 0) memory.factor(layer)[first_row + r] = factor[r];
+        }
+        if (layer < last) {
+          activate_rows(layers, layer, activation, place_in(layer), lane, x, memory.input(layer + 1) + own);
         }
         __syncwarp();
       }
       for (int layer = last; layer >= 0; --layer) {
-        W* x = memory.normalised(layer) + own;
-        for (int i = lane; sums != nullptr && i < Memory::sum_values(stride); i += kWarp) sums[i] = 0;
-        __syncwarp();
-        GPN_NO_UNROLL
-        for (int r = 0; r < kRows<W>; ++r) {
-          const bool usable = own_step + r < size;
-          const int64_t p = usable ? int64_t(item_of[own_step + r]) : 0;
-          const W g = usable ? grad[p] : W(0);
-          normalise_row_backward(layers, layer, activation, Scorer<W>::place(layer, p, width), lane, g,
-                                 last_weight,
-                                 layer == last ? nullptr : memory.input(layer + 1) + own + r * stride,
-                                 memory.factor(layer)[warp * kRows<W> + r], x + r * stride, sums);
-          if (sums != nullptr && layer == last && lane == 0) sums[Memory::kSums * stride] += g;
+        W *x = memory.normalised(layer) + own, *z = memory.input(layer) + own;
+        normalise_rows_backward(layers, layer, activation, place_in(layer), lane, grads + first_row,
+                                last_weight, layer == last ? nullptr : memory.input(layer + 1) + own,
+                                memory.factor(layer) + first_row, x, sums);
+        if (sums != nullptr && layer == last && lane == 0) {
+          W sum = 0;
+          GPN_NO_UNROLL
+          for (int r = 0; r < kRows<W>; ++r) sum += grads[first_row + r];
+          sums[Memory::kSums * stride] = sum;
         }
+        const bool by_products = layer == 0 && by_node;
+        if (by_products) with_other([](W& value, W other) { value = other; });
         __syncwarp();
         if (partial != nullptr) {
           __syncthreads();
           W* total = partial + layer * partial_values(stride);
-          add_outer_products(memory.normalised(layer), memory.input(layer), memory.rows, stride, total);
+          if (!by_products) {
+            add_outer_products(memory.normalised(layer), memory.input(layer), memory.rows, stride, total);
+          }
           const int columns = layer == last ? Memory::kSums * stride + 1 : 3 * stride;
           for (int i = threadIdx.x; i < columns; i += blockDim.x) {
             W sum = 0;
+            GPN_NO_UNROLL
             for (int from = 0; from < warps; ++from) sum += memory.sums(from)[i];
             total[int64_t(stride) * stride + i] += sum;  // the last weight and bias are behind the last layer
           }
           __syncthreads();
         }
-        multiply_rows(x, layers.weight(layer), stride, lane, memory.input(layer) + own);
-        __syncwarp();
-      }
-      GPN_NO_UNROLL
-      for (int r = 0; r < kRows<W> && own_step + r < size; ++r) {
-        const int64_t p = int64_t(item_of[own_step + r]);
-        const T* other = h + (by_second ? pairs.first[p] : pairs.second[p]) * width;
-        W* row = memory.input(0) + own + r * stride;
-        for (int64_t k = lane; k < width; k += kWarp) row[k] *= W(other[k]);
-      }
-      __syncthreads();
-      // Columns are independent. All threads follow the owners.
-      const int count = size - step < memory.rows ? size - step : memory.rows;
-      for (int64_t k = threadIdx.x; k < width; k += blockDim.x) {
-        W sum = memory.gathered()[k];
-        int64_t at = owner;
-        bool first = is_first;
-        for (int r = 0; r < count; ++r) {
-          if (owners[r] != at) {
-            if (first) {
-              gathered.open[2 * chunk * width + k] = sum;
-            } else {
-              gathered.sums[at * width + k] += sum;
-            }
-            at = owners[r];
-            first = false;
-            sum = 0;
-          }
-          sum += memory.input(0)[int64_t(r) * stride + k];
+        if (!by_products) {
+          multiply_rows(x, layers.weight(layer), stride, lane, z);
+          __syncwarp();
         }
-        memory.gathered()[k] = sum;
       }
-      is_first = is_first && owners[count - 1] == owner;
-      owner = owners[count - 1];
-      __syncthreads();
+      if (by_node) {
+        for (int from = 0, to; from < count; from = to) {
+          for (to = from + 1; to < count && owners[to] == owners[from];) ++to;
+          const int parts = add_node_products(
+              memory.normalised(0) + from * stride, memory.input(0) + from * stride, to - from,
+              h + owners[from] * width, int(width), stride, layers.weight(0), partial, memory.parts());
+          __syncthreads();
+          gather(memory.parts(), parts, owners + from, 0);
+          __syncthreads();
+        }
+      } else {
+        with_other([](W& value, W other) { value *= other; });
+        __syncthreads();
+        gather(memory.input(0), count, owners, 1);
+        __syncthreads();
+      }
     }
     for (int64_t k = threadIdx.x; k < width; k += blockDim.x) {
       gathered.open[(2 * chunk + (is_first ? 0 : 1)) * width + k] = memory.gathered()[k];

@@ -170,45 +170,66 @@ inline int64_t fitting_warps(const Launcher& launch, int64_t bytes, int64_t warp
 // A block's part of the gradients of a layer: weight, [stride, stride], then bias, norm weight and norm bias.
 GPN_HOST_DEVICE int64_t partial_values(int64_t stride) { return (stride + 3) * stride; }
 
-// total[j, k] += sum over rows of g[row, j] * z[row, k], by all threads of a block.
-template <class W>
-__device__ void add_outer_products(const W* g, const W* z, int rows, int stride, W* total) {
-  constexpr int kSides = sizeof(W) == 8 ? 1 : 2;  // of four rows: two would not fit the registers
-  const int across = stride / 8, down = stride / (4 * kSides);
-  for (int64_t tile = threadIdx.x; tile < int64_t(across) * down; tile += blockDim.x) {
-    const int j = 4 * int(tile / across), k = 4 * int(tile % across);
-    Four<W> sum[kSides][4][2] = {};
-    const W *left_row = g + j, *right_row = z + k;
+// A tile of a sum of outer products, by a thread: four columns from left and from right on, and, where a
+// number is 2, four more half a row further.
+template <class W, int kSides, int kHalves>
+struct OuterTile {
+  static GPN_HOST_DEVICE int across(int stride) { return stride / (4 * kHalves); }
+  static GPN_HOST_DEVICE int down(int stride) { return stride / (4 * kSides); }
+
+  Four<W> sum[kSides][4][kHalves];
+
+  __device__ OuterTile(const W* left_row, const W* right_row, int rows, int stride) : sum{} {
     GPN_NO_UNROLL
     for (int row = 0; row < rows; ++row, left_row += stride, right_row += stride) {
-      const Four<W> right[2] = {load(right_row), load(right_row + stride / 2)};
+      Four<W> right[kHalves];
+      GPN_UNROLL
+      for (int half = 0; half < kHalves; ++half) right[half] = load(right_row + half * (stride / 2));
       GPN_UNROLL
       for (int side = 0; side < kSides; ++side) {
         const Four<W> left = load(left_row + side * (stride / 2));
         GPN_UNROLL
         for (int q = 0; q < 4; ++q) {
           GPN_UNROLL
-          for (int half = 0; half < 2; ++half) {
+          for (int half = 0; half < kHalves; ++half) {
             GPN_UNROLL
             for (int i = 0; i < 4; ++i) sum[side][q][half].value[i] += left.value[q] * right[half].value[i];
           }
         }
       }
     }
+  }
+
+  // use(four, at, half): four values of the tile and their place in a matrix, seen from its first.
+  template <class Use>
+  __device__ void each(int stride, const Use& use) const {
     GPN_UNROLL
     for (int side = 0; side < kSides; ++side) {
-      W* to = total + (int64_t(side) * (stride / 2) + j) * stride + k;
       GPN_UNROLL
-      for (int q = 0; q < 4; ++q, to += stride) {
+      for (int q = 0; q < 4; ++q) {
         GPN_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          Four<W> value = load(to + half * (stride / 2));
-          GPN_UNROLL
-          for (int i = 0; i < 4; ++i) value.value[i] += sum[side][q][half].value[i];
-          store(value, to + half * (stride / 2));
+        for (int half = 0; half < kHalves; ++half) {
+          use(sum[side][q][half], (side * (stride / 2) + q) * stride + half * (stride / 2), half);
         }
       }
     }
+  }
+};
+
+// total[j, k] += sum over rows of g[row, j] * z[row, k], by all threads of a block.
+template <class W>
+__device__ void add_outer_products(const W* g, const W* z, int rows, int stride, W* total) {
+  using Tile = OuterTile<W, sizeof(W) == 8 ? 1 : 2, 2>;  // for two of float64 there are no registers
+  const int across = Tile::across(stride);
+  for (int at = threadIdx.x; at < across * Tile::down(stride); at += blockDim.x) {
+    const int j = 4 * (at / across), k = 4 * (at % across);
+    W* to = total + int64_t(j) * stride + k;
+    Tile(g + j, z + k, rows, stride).each(stride, [&](const Four<W>& sum, int place, int) {
+      Four<W> value = load(to + place);
+      GPN_UNROLL
+      for (int i = 0; i < 4; ++i) value.value[i] += sum.value[i];
+      store(value, to + place);
+    });
   }
 }
 

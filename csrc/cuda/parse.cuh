@@ -1,4 +1,4 @@
-// The clusters that dominant edges make, on CUDA: choices first, then components.
+// The clusters that dominant edges make, on CUDA: every node is joined to its choice.
 #pragma once
 
 #include "components.cuh"
@@ -6,35 +6,34 @@
 
 namespace gpn::cuda {
 
-// A node's choice, and its parent before any hook.
-template <class Node>
-struct StoreChoice {
-  Node* choice;
-  Node* parent;
-  __device__ void operator()(int64_t v, int64_t neighbour) const {
-    choice[v] = Node(neighbour);
-    parent[v] = first_parent(Node(v), Node(neighbour));
-  }
-};
-
-// What the first parents left: the choices of a larger node.
 // Registers: 32.
 template <class Node>
-__global__ void hook_choices(const Node* choice, int64_t num_nodes, Node* parent) {
+__global__ void start_nodes(int64_t num_nodes, uint64_t* keys, Node* parent) {
+  GPN_NO_UNROLL
   for (int64_t v = thread_index(); v < num_nodes; v += thread_count()) {
-    if (choice[v] > v) hook(parent, Node(v), choice[v]);
+    keys[v] = 0;
+    parent[v] = Node(v);
   }
 }
+
+// Joins a node and its choice as soon as that is known: nobody keeps it.
+template <class Node>
+struct HookChoice {
+  Node* parent;
+  __device__ void operator()(int64_t v, int64_t neighbour) const {
+    if (neighbour >= 0) hook(parent, Node(v), Node(neighbour));
+  }
+};
 
 // cluster: [num_nodes], which holds the keys first.
 template <class Node, class Score, class Scratch>
 void label_choices(const Launcher& launch, const Edges& edges, const Score* scores, Form form,
                    int64_t first_edge, int64_t* cluster, const Scratch& scratch) {
-  Node* choice = room<Node>(scratch, edges.num_nodes);
   Node* parent = room<Node>(scratch, edges.num_nodes);
-  dominant(launch, edges, scores, KeepColumn{edges.col}, form, first_edge,
-           reinterpret_cast<uint64_t*>(cluster), StoreChoice<Node>{choice, parent}, scratch);
-  launch(hook_choices<Node>, edges.num_nodes, choice, edges.num_nodes, parent);
+  uint64_t* keys = reinterpret_cast<uint64_t*>(cluster);
+  launch(start_nodes<Node>, edges.num_nodes, edges.num_nodes, keys, parent);
+  dominant(launch, edges, scores, KeepColumn{edges.col}, form, first_edge, keys, HookChoice<Node>{parent},
+           scratch);
   label_components(launch, parent, edges.num_nodes, cluster, scratch);
 }
 

@@ -7,7 +7,7 @@ namespace gpn::cuda {
 
 // An edge seen as an unordered pair: it and its reverse are one.
 struct WithoutDirection {
-  __device__ uint64_t operator()(EdgeKeys keys, int64_t row, int64_t col, int64_t) const {
+  __device__ uint64_t operator()(EdgeKeys keys, int64_t row, int64_t col, int64_t, int64_t) const {
     return row < col ? keys.key(row, col) : keys.key(col, row);
   }
 };
@@ -15,7 +15,7 @@ struct WithoutDirection {
 template <class Found, class Scratch>
 void undirected_kernel(const Launcher& launch, const Edges& edges, int64_t* slot, Found& found,
                        const Scratch& scratch) {
-  distinct(launch, edges, WithoutDirection(), nullptr, slot, found, scratch);
+  distinct(launch, edges, WithoutDirection(), nullptr, slot, nullptr, found, scratch);
 }
 
 template <class Scratch>

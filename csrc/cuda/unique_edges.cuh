@@ -50,7 +50,7 @@ __global__ void make_keys(Edges edges, View view, EdgeKeys keys, uint64_t* key, 
   for (int64_t edge = thread_index(); edge < edges.count; edge += thread_count()) {
     const int64_t row = edges.row[edge], col = edges.col[edge];
     const bool fit = in_range(row, edges.num_nodes) && in_range(col, edges.num_nodes);
-    key[edge] = fit ? view(keys, row, col, edges.num_nodes) : keys.in_nothing();
+    key[edge] = fit ? view(keys, row, col, edge, edges.num_nodes) : keys.in_nothing();
     if (edge_id) edge_id[edge] = Id(edge);
   }
   if (!clusters.cluster) return;
@@ -217,17 +217,18 @@ class UniqueEdges {
 };
 
 // Writes the distinct edges and the clusters into what `found` makes. Waits for the device once, to read how
-// many they are.
+// many they are. order: those of InnerEdges, or null.
 template <class View, class Found, class Scratch>
 void distinct(const Launcher& launch, const Edges& edges, View view, const int64_t* cluster, int64_t* slot,
-              Found& found, const Scratch& scratch) {
+              uint32_t* order, Found& found, const Scratch& scratch) {
   const int64_t room_for_clusters = cluster ? edges.num_nodes : 0;
   const Clusters clusters{cluster, edges.num_nodes, room<int64_t>(scratch, room_for_clusters),
                           room_for_clusters};
   int64_t* counts = room<int64_t>(scratch, 2);
   int64_t on_host[2];
   with_index(edges.count, [&](auto id) {
-    const UniqueEdges<decltype(id)> unique(launch, edges, view, clusters, slot, {}, counts, scratch);
+    const UniqueEdges<decltype(id)> unique(launch, edges, view, clusters, slot,
+                                           InnerEdges::of(order, edges.count), counts, scratch);
     launch.read(counts, on_host, 2);
     Padded out{found.new_edges(on_host[1]), on_host[1], nullptr, cluster ? on_host[0] : 0, nullptr};
     if (cluster) out.representative = found.new_representative(on_host[0]);
@@ -235,7 +236,7 @@ void distinct(const Launcher& launch, const Edges& edges, View view, const int64
   });
 }
 
-// The same where there is room for them, without a wait. order: those of InnerEdges, or null.
+// The same where there is room for them, without a wait.
 template <class View, class Scratch>
 void distinct_padded(const Launcher& launch, const Edges& edges, View view, const int64_t* cluster,
                      int64_t* slot, uint32_t* order, const Padded& out, const Scratch& scratch) {

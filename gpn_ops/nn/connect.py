@@ -6,8 +6,7 @@ from torch_geometric.nn.pool.connect import Connect, ConnectOutput
 from torch_geometric.nn.pool.select import SelectOutput
 
 from gpn_ops import ops
-from gpn_ops.checks import check_reduction
-from gpn_ops.ops import waits
+from gpn_ops.checks import check_edge_attr, check_reduction
 
 from ._inputs import checked_edges
 from .pad import Room, padded_edges, padding_attribute
@@ -52,7 +51,7 @@ class ConnectClusters(Connect):
         *,
         num_graphs: int | None = None,
         room: Room | None = None,
-    ) -> ConnectOutput | ops.Coarse | tuple[ops.Coarse, ops.Progress]:
+    ) -> ConnectOutput | ops.OrderedCoarse | tuple[ops.OrderedCoarse, ops.Progress]:
         r"""Forward pass.
 
         Args:
@@ -68,66 +67,83 @@ class ConnectClusters(Connect):
                 then padded too. (default: :obj:`None`)
 
         Returns:
-            ConnectOutput or Coarse: The coarse graph. Given a record, the result of :func:`gpn_ops.coarsen`,
-            and with :obj:`num_graphs` also the :class:`Progress` of the graphs.
+            ConnectOutput or OrderedCoarse: The coarse graph; of a record, what :func:`gpn_ops.coarsen` gives
+            and what the mask of the record may use, and with :obj:`num_graphs` also the :class:`Progress` of
+            the graphs.
 
         Raises:
             ValueError: If the number of assigned nodes is not the number of nodes.
         """
-        edge_index = all_edges = checked_edges(edge_index)
+        edge_index = checked_edges(edge_index)
         if isinstance(select_output, Parsed):
-            cluster, kept = select_output.cluster, select_output.kept
-            if kept is not None and room is not None:
-                edge_index = torch.where(kept, edge_index, cluster.size(0) - 1)
-            elif kept is not None and not (self.self_loops or waits.reads_are_free(kept.device)):
-                # Removing them would wait for their number. As self-loops they are inside a cluster, and so
-                # dropped.
-                edge_index = torch.where(kept, edge_index, edge_index[0])
-            elif kept is not None:
-                edge_index = edge_index[:, kept]
-                edge_attr = None if edge_attr is None else edge_attr[kept]
-        else:
-            cluster = _clusters_in_order(select_output)
-        if edge_attr is None and self.weighted:
-            edge_attr = torch.ones(edge_index.size(1), device=edge_index.device)
-        if isinstance(select_output, Parsed) and batch is not None and num_graphs is not None:
-            if room is not None:
-                return self._padded(edge_index, cluster, edge_attr, batch, num_graphs, all_edges, room)
-            options = (self.reduce, self.self_loops, batch, num_graphs, all_edges)
-            return ops.coarsen_batch(edge_index, cluster, edge_attr, *options)
+            return self._of_record(select_output, edge_index, edge_attr, batch, num_graphs, room)
+        cluster = _clusters_in_order(select_output)
+        edge_attr = self._weighted(edge_index, edge_attr)
         coarse = ops.coarsen(edge_index, cluster, edge_attr, self.reduce, self.self_loops, batch)
-        if isinstance(select_output, Parsed):
-            return coarse
         batch = None if batch is None else batch.index_select(0, coarse.representative)
         return ConnectOutput(coarse.edge_index, coarse.edge_attr, batch)
 
+    def _weighted(self, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor | None:
+        if edge_attr is None and self.weighted:
+            return torch.ones(edge_index.size(1), device=edge_index.device)
+        return edge_attr
+
+    def _of_record(
+        self,
+        parsed: Parsed,
+        edge_index: Tensor,
+        edge_attr: Tensor | None,
+        batch: Tensor | None,
+        num_graphs: int | None,
+        room: Room | None,
+    ) -> ops.OrderedCoarse | tuple[ops.OrderedCoarse, ops.Progress]:
+        if edge_attr is not None:
+            check_edge_attr(edge_attr, edge_index, self.reduce)
+        edge_attr = self._weighted(edge_index, edge_attr)
+        # What was dropped is missing from the edges of the record, or marked.
+        is_missing = parsed.kept is not None and parsed.took_part is None
+        if is_missing and edge_attr is not None:
+            edge_attr = edge_attr[parsed.kept]
+        if ops.gives_order(parsed.edge_index, self.self_loops):
+            # Those of the mask, after the others the self-loops that compete: they are inside of clusters.
+            edges, takes_part = parsed.edge_index, parsed.took_part
+        elif is_missing:
+            edges, takes_part = edge_index[:, parsed.kept], None
+        else:
+            edges, takes_part = edge_index, parsed.kept
+        given = (edges, parsed.cluster, edge_attr, self.reduce, self.self_loops)
+        if batch is None or num_graphs is None:
+            return ops.coarsen_ordered(*given, batch, takes_part)
+        if room is None:
+            return ops.coarsen_batch(*given, batch, takes_part, num_graphs, edge_index)
+        return self._padded(given, batch, takes_part, num_graphs, edge_index, room)
+
     def _padded(
         self,
-        edge_index: Tensor,
-        cluster: Tensor,
-        edge_attr: Tensor | None,
+        given: tuple[Tensor, Tensor, Tensor | None, str, bool],
         batch: Tensor,
+        takes_part: Tensor | None,
         num_graphs: int,
         all_edges: Tensor,
         room: Room,
-    ) -> tuple[ops.Coarse, ops.Progress]:
-        """The coarse graph, padded as by :func:`pad`. If there is not enough room, it is padding only."""
+    ) -> tuple[ops.OrderedCoarse, ops.Progress]:
+        """The coarse graph with padding as :func:`pad` makes it: nothing else, where there is no room."""
         capacity = (room.nodes, room.edges)
-        options = (self.reduce, self.self_loops, batch)
-        edges, attr, representative, count = ops.coarsen(
-            edge_index, cluster, edge_attr, *options, capacity=capacity
+        with_order = ops.gives_order(given[0], self.self_loops)
+        (edges, attr, representative, count), order = ops.coarsen_padded(
+            *given, batch, capacity, with_order, takes_part
         )
         fits = fit(count, capacity)
-        found = ops.progress(all_edges, batch, num_graphs, cluster, edges, representative, count)
-        # The last cluster is all of the padding.
+        found = ops.progress(all_edges, batch, num_graphs, given[1], edges, representative, count)
+        # Of the clusters, the last is all the padding.
         first, num_edges = torch.where(fits, count[0] - 1, 0), torch.where(fits, count[1], 0)
         edges = padded_edges(edges, num_edges, first, room.nodes)
         if attr is not None:
             is_edge = torch.arange(room.edges, device=attr.device) < num_edges
             is_edge = is_edge.view(-1, *[1] * (attr.dim() - 1))
             attr = torch.where(is_edge, attr, padding_attribute(attr))
-        representative = torch.where(representative < 0, cluster.size(0) - 1, representative)
-        return ops.Coarse(edges, attr, representative), found
+        representative = torch.where(representative < 0, batch.size(0) - 1, representative)
+        return ops.OrderedCoarse(edges, attr, representative, order), found
 
     def __repr__(self) -> str:
         return (

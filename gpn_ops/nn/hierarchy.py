@@ -169,7 +169,7 @@ class ParseHierarchy(torch.nn.Module):
                 is_sorted = len(levels) > 0 and sizes.one_way_on == 0
                 num_pairs = (sizes.coarse_edges_on + sizes.loops_on) // 2 if is_sorted else None
                 graphs = graphs.with_pairs(num_pairs)
-            pooled, (numbers, shrinks, goes_on, _) = self._pool(graphs, batch_size)
+            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, batch_size)
             sizes = ops.Sizes(*numbers.tolist())
             shrunk.append(shrinks)
             if sizes.nodes < graphs.x.size(0):
@@ -202,7 +202,7 @@ class ParseHierarchy(torch.nn.Module):
         for shape, above in list(itertools.pairwise(shapes))[: self.max_height]:
             graphs, fits = graphs.frozen(goes_on, batch_size).with_padded_pairs(shape.num_pairs)
             room = Room(above.nodes, above.edges, (graphs.batch < batch_size).sum().view(1))
-            pooled, (numbers, shrinks, goes_on, _) = self._pool(graphs, num_graphs, room)
+            pooled, (numbers, shrinks, goes_on) = self._pool(graphs, num_graphs, room)
             overflow = overflow | ~(fits & fit(numbers[-2:], (above.nodes, above.edges)))
             height = height + shrinks[:batch_size]
             shrinks = shrinks > 0

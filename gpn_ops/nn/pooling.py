@@ -254,9 +254,8 @@ class ParsePooling(torch.nn.Module):
         num_clusters = coarse.representative.size(0)
         if room is not None:  # If there is no room for all clusters, their ids must still be valid.
             parsed = parsed._replace(cluster=parsed.cluster.clamp(max=num_clusters - 1))
-        # Only the given edges were sorted, not the competing self-loops.
-        order = None if progress is None or parsed.took_part is not None else progress.order
-        score, inner_edges = parsed.mask(num_clusters, order)
+        # None of a connect step of the user's own, which may give just the coarse graph.
+        score, inner_edges = parsed.mask(num_clusters, getattr(coarse, "order", None))
         score = score.to(x.dtype)
         weight = coarse.edge_attr
         if edge_attr is None and weight is not None:  # The layer's own; a GNN expects the dtype of x.

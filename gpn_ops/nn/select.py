@@ -33,17 +33,13 @@ class Parsed(NamedTuple):
     leaving out the others would need a wait. ``None`` if all took part."""
 
     def mask(self, num_clusters: int, order: Tensor | None = None) -> ops.Mask:
-        """:func:`gpn_ops.mask` of the edges that took part. ``order`` is the order that coarsening found for
-        :obj:`edge_index`; it saves a sort."""
-        if self.took_part is None:
-            edges, scores = self.edge_index, self.scores
-            return ops.Mask(*torch.ops.gpn.mask(edges, scores, self.cluster, num_clusters, order))
-        # The other edges start at an additional node in an additional cluster, so they are inside no cluster.
-        row = torch.where(self.took_part, self.edge_index[0], self.cluster.size(0))
-        edge_index = torch.stack([row, self.edge_index[1]])
-        cluster = torch.cat([self.cluster, self.cluster.new_full((1,), num_clusters)])
-        mask, count = ops.mask(edge_index, self.scores, cluster, num_clusters + 1)
-        return ops.Mask(mask[:num_clusters], count[:num_clusters])
+        """:func:`gpn_ops.mask` of the edges that took part. ``order``: what coarsening found for
+        :obj:`edge_index`, which spares a sort."""
+        return ops.Mask(
+            *torch.ops.gpn.mask(
+                self.edge_index, self.scores, self.cluster, num_clusters, order, self.took_part
+            )
+        )
 
 
 class SelectParse(Select):

@@ -1,6 +1,14 @@
 """The operators, one per file: function, plain-PyTorch form, fake kernel and gradient."""
 
-from .coarsen import Coarse, PaddedCoarse, coarsen
+from .coarsen import (
+    Coarse,
+    OrderedCoarse,
+    PaddedCoarse,
+    coarsen,
+    coarsen_ordered,
+    coarsen_padded,
+    gives_order,
+)
 from .components import components
 from .dominant import dominant
 from .dropout import dropout, dropout_
@@ -20,6 +28,7 @@ from .undirected import Undirected, undirected
 __all__ = [
     "Coarse",
     "Mask",
+    "OrderedCoarse",
     "PaddedCoarse",
     "Progress",
     "Sizes",
@@ -28,11 +37,14 @@ __all__ = [
     "cluster_sizes",
     "coarsen",
     "coarsen_batch",
+    "coarsen_ordered",
+    "coarsen_padded",
     "components",
     "dominant",
     "dropout",
     "dropout_",
     "edge_logits",
+    "gives_order",
     "lift",
     "mask",
     "pair_dot",

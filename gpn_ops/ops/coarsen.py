@@ -12,11 +12,15 @@ from ..checks import (
     check_cluster,
     check_cluster_values,
     check_count,
+    check_device,
+    check_dtype,
     check_edge_attr,
     check_metadata,
     check_reduction,
+    check_shape,
     check_values,
 )
+from . import waits
 from .plain import padded, plain_form
 from .reduce import reduce as _reduce
 
@@ -30,6 +34,17 @@ class Coarse(NamedTuple):
     """``[num_coarse_edges, ...]``, or ``None`` if none was given."""
     representative: Tensor
     """int64 ``[num_clusters]``: the smallest node of each cluster."""
+
+
+class OrderedCoarse(NamedTuple):
+    """The coarse graph of a clustering, and what a layer asks besides."""
+
+    edge_index: Tensor
+    edge_attr: Tensor | None
+    representative: Tensor
+    order: Tensor | None
+    """The edges inside clusters, as coarsening sorted them, for the mask of the same edges; ``None`` where
+    nothing was sorted."""
 
 
 class PaddedCoarse(NamedTuple):
@@ -126,15 +141,24 @@ def coarsen(
                 [ 1,  0, -1, -1]])
     """
     if capacity is not None:
-        return _coarsen_padded(edge_index, cluster, edge_attr, reduce, self_loops, batch, capacity)
+        check_coarsen(edge_index, cluster, batch)
+        given = capacity if isinstance(capacity, (tuple, list)) else ()
+        if len(given) != 2 or not all(isinstance(size, (int, torch.SymInt)) for size in given):
+            raise RuntimeError(f"capacity: expected two integers, of clusters and of edges, got {capacity!r}")
+        for size in capacity:
+            check_count("capacity", size)
+        if edge_attr is not None:
+            check_edge_attr(edge_attr, edge_index, reduce)
+            check_reduction(reduce)
+        return coarsen_padded(edge_index, cluster, edge_attr, reduce, self_loops, batch, capacity)[0]
     if edge_attr is None:
-        edges, _, representative = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, False, batch)
+        edges, _, representative, _ = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, False, batch)
         return Coarse(edges, None, representative)
     # Checked before the work, under the name that the caller knows.
     check_coarsen(edge_index, cluster, batch)
     check_reduction(reduce)
     check_edge_attr(edge_attr, edge_index, reduce)
-    edges, slot, representative = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, True, batch)
+    edges, slot, representative, _ = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, True, batch)
     return Coarse(edges, joined(edge_attr, slot, edges.size(1), reduce), representative)
 
 
@@ -149,7 +173,39 @@ def joined(attr: Tensor, slot: Tensor, size: int, reduce: str) -> Tensor:
     return out.scatter_reduce(0, slot, attr, "amax", include_self=False)[:size]
 
 
-def _coarsen_padded(
+# From so many edges on, coarsening gives no order.
+_MOST_ORDERED = 2**32 - 1
+
+
+def gives_order(edge_index: Tensor, self_loops: bool) -> bool:
+    """Whether coarsening has something to hand on to the mask: it sorts the edges but on the CPU."""
+    if self_loops or waits.is_host(edge_index.device):
+        return False
+    # A compiled program would be tied to that many; the operator names the bound where it is passed.
+    return torch.compiler.is_compiling() or edge_index.size(1) < _MOST_ORDERED
+
+
+def coarsen_ordered(
+    edge_index: Tensor,
+    cluster: Tensor,
+    edge_attr: Tensor | None,
+    reduce: str,
+    self_loops: bool,
+    batch: Tensor | None,
+    takes_part: Tensor | None,
+) -> OrderedCoarse:
+    """:func:`coarsen` of the edges that take part, for the mask of the same edges. The last edges, as many as
+    have no attributes, are self-loops."""
+    with_slot, with_order = edge_attr is not None, gives_order(edge_index, self_loops)
+    edges, slot, representative, order = torch.ops.gpn.coarsen(
+        edge_index, cluster, self_loops, with_slot, batch, with_order, takes_part
+    )
+    if edge_attr is not None:
+        edge_attr = joined(edge_attr, slot[: edge_attr.size(0)], edges.size(1), reduce)
+    return OrderedCoarse(edges, edge_attr, representative, order if with_order else None)
+
+
+def coarsen_padded(
     edge_index: Tensor,
     cluster: Tensor,
     edge_attr: Tensor | None,
@@ -157,33 +213,44 @@ def _coarsen_padded(
     self_loops: bool,
     batch: Tensor | None,
     capacity: tuple[int, int],
-) -> PaddedCoarse:
-    check_coarsen(edge_index, cluster, batch)
-    given = capacity if isinstance(capacity, (tuple, list)) else ()
-    if len(given) != 2 or not all(isinstance(size, (int, torch.SymInt)) for size in given):
-        raise RuntimeError(f"capacity: expected (max_clusters, max_edges), got {capacity!r}")
+    with_order: bool = False,
+    takes_part: Tensor | None = None,
+) -> tuple[PaddedCoarse, Tensor | None]:
+    """:func:`coarsen_ordered` with a capacity, and the order."""
     max_clusters, max_edges = capacity
-    for size in capacity:
-        check_count("capacity", size)
-    if edge_attr is not None:
-        check_edge_attr(edge_attr, edge_index, reduce)
-        check_reduction(reduce)
-    edges, slot, representative, count, _ = torch.ops.gpn.coarsen_padded(
-        edge_index, cluster, max_clusters, max_edges, self_loops, edge_attr is not None, batch
+    edges, slot, representative, count, order = torch.ops.gpn.coarsen_padded(
+        edge_index, cluster, *capacity, self_loops, edge_attr is not None, batch, with_order, takes_part
     )
     if edge_attr is not None:
         # If they do not fit, every slot is -1 and the sums would be zeros, which look like valid values.
         fits = (count[0] <= max_clusters) & (count[1] <= max_edges)
         bad = torch.iinfo(edge_attr.dtype).min if edge_attr.dtype in INTEGERS else torch.nan
-        edge_attr = torch.where(fits, joined(edge_attr, slot, max_edges, reduce), bad)
-    return PaddedCoarse(edges, edge_attr, representative, count)
+        attr = joined(edge_attr, slot[: edge_attr.size(0)], max_edges, reduce)
+        edge_attr = torch.where(fits, attr, bad)
+    return PaddedCoarse(edges, edge_attr, representative, count), order if with_order else None
 
 
-def check_coarsen(edge_index: Tensor, cluster: Tensor, batch: Tensor | None = None) -> None:
+def check_coarsen(
+    edge_index: Tensor,
+    cluster: Tensor,
+    batch: Tensor | None = None,
+    order_of_loops: bool = False,
+    takes_part: Tensor | None = None,
+) -> None:
     check_metadata(edge_index, None, None)
     check_cluster(cluster, edge_index)
     if batch is not None:
         check_batch(batch, cluster.size(0), "edge_index", edge_index)
+    if order_of_loops:
+        raise RuntimeError("with_order: expected no self_loops")
+    check_takes_part(takes_part, edge_index)
+
+
+def check_takes_part(takes_part: Tensor | None, edge_index: Tensor) -> None:
+    if takes_part is not None:
+        check_dtype("takes_part", takes_part, torch.bool)
+        check_shape("takes_part", takes_part, ("num_edges", edge_index.size(1)))
+        check_device("takes_part", takes_part, "edge_index", edge_index)
 
 
 @plain_form("coarsen")
@@ -193,9 +260,12 @@ def plain_coarsen(
     self_loops: bool = False,
     with_slot: bool = False,
     batch: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The edges of the coarse graph, the coarse edge of every edge, the smallest node of every cluster."""
-    check_coarsen(edge_index, cluster, batch)
+    with_order: bool = False,
+    takes_part: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The edges of the coarse graph, the coarse edge of every edge, the smallest node of every cluster, and
+    the edges inside clusters, in the order of these. All of those edges that take part."""
+    check_coarsen(edge_index, cluster, batch, self_loops and with_order, takes_part)
     num_nodes = cluster.size(0)
     check_cluster_values(cluster, 0, "num_nodes", num_nodes)
     num_clusters = int(cluster.max()) + 1 if num_nodes > 0 else 0
@@ -210,12 +280,21 @@ def plain_coarsen(
     if batch is not None:
         check_batch_values(edge_index.long(), batch)
     row, col = (cluster.index_select(0, end.long()) for end in edge_index)
-    kept = (row != col) | self_loops
+    listed = torch.ones_like(row, dtype=torch.bool) if takes_part is None else takes_part
+    kept = ((row != col) | self_loops) & listed
     edges, position = torch.unique(torch.stack([row, col])[:, kept], dim=1, return_inverse=True)
     slot = torch.full_like(row if with_slot else row[:0], -1)
     if with_slot:
         slot[kept] = position
-    return edges, slot, smallest
+    order = _new_order(edge_index, cluster, with_order).fill_(-1)
+    if with_order:
+        inner = ((row == col) & listed).nonzero().view(-1)
+        owner, place = row.index_select(0, inner).sort(stable=True)
+        owners, items, begins = order.split([row.size(0), row.size(0), num_nodes + 1])
+        owners[: inner.numel()], items[: inner.numel()] = owner, inner.index_select(0, place)
+        node = torch.arange(num_nodes + 1, device=cluster.device)
+        begins.copy_(torch.searchsorted(owner, node))
+    return edges, slot, smallest, order
 
 
 @plain_form("coarsen_padded")
@@ -228,23 +307,19 @@ def plain_coarsen_padded(
     with_slot: bool = False,
     batch: Tensor | None = None,
     with_order: bool = False,
+    takes_part: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """As :func:`plain_coarsen`, padded to ``num_clusters`` and ``num_edges``; then the numbers of clusters
-    and edges; then the edges inside clusters, in the order of clusters."""
-    check_coarsen_padded(edge_index, cluster, num_clusters, num_edges, batch, self_loops and with_order)
-    edges, slot, smallest = plain_coarsen(edge_index, cluster, self_loops, with_slot, batch)
+    """As :func:`plain_coarsen`, in room for ``num_clusters`` and ``num_edges``, with the numbers of clusters
+    and edges before the order."""
+    check_coarsen(edge_index, cluster, batch, self_loops and with_order, takes_part)
+    check_room(num_clusters, num_edges)
+    edges, slot, smallest, order = plain_coarsen(
+        edge_index, cluster, self_loops, with_slot, batch, with_order, takes_part
+    )
     count = torch.tensor([smallest.size(0), edges.size(1)], device=cluster.device)
     fits = edges.size(1) <= num_edges and smallest.size(0) <= num_clusters
-    slot = slot if fits else torch.full_like(slot, -1)
-    order = _new_order(edge_index, cluster, with_order).fill_(-1)
-    if with_order and fits:
-        row, col = (cluster.index_select(0, end.long()) for end in edge_index)
-        inner = (row == col).nonzero().view(-1)
-        owner, place = row.index_select(0, inner).sort(stable=True)
-        owners, items, begins = order.split([row.size(0), row.size(0), cluster.size(0) + 1])
-        owners[: inner.numel()], items[: inner.numel()] = owner, inner.index_select(0, place)
-        node = torch.arange(cluster.size(0) + 1, device=cluster.device)
-        begins.copy_(torch.searchsorted(owner, node))
+    if not fits:
+        slot, order = torch.full_like(slot, -1), torch.full_like(order, -1)
     return padded(edges, num_edges, fits), slot, padded(smallest, num_clusters, fits), count, order
 
 
@@ -259,17 +334,7 @@ def order_size(edge_index: Tensor, cluster: Tensor) -> int:
     return 2 * edge_index.size(1) + cluster.size(0) + 1
 
 
-def check_coarsen_padded(
-    edge_index: Tensor,
-    cluster: Tensor,
-    num_clusters: int,
-    num_edges: int,
-    batch: Tensor | None,
-    order_of_loops: bool,
-) -> None:
-    check_coarsen(edge_index, cluster, batch)
-    if order_of_loops:
-        raise RuntimeError("with_order: expected no self_loops")
+def check_room(num_clusters: int, num_edges: int) -> None:
     check_count("num_clusters", num_clusters)
     check_count("num_edges", num_edges)
 
@@ -284,8 +349,10 @@ def _(
     with_slot: bool = False,
     batch: Tensor | None = None,
     with_order: bool = False,
+    takes_part: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    check_coarsen_padded(edge_index, cluster, num_clusters, num_edges, batch, self_loops and with_order)
+    check_coarsen(edge_index, cluster, batch, self_loops and with_order, takes_part)
+    check_room(num_clusters, num_edges)
     return (
         cluster.new_empty((2, num_edges)),
         cluster.new_empty(edge_index.size(1) if with_slot else 0),
@@ -302,11 +369,14 @@ def _(
     self_loops: bool = False,
     with_slot: bool = False,
     batch: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    check_coarsen(edge_index, cluster, batch)
+    with_order: bool = False,
+    takes_part: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    check_coarsen(edge_index, cluster, batch, self_loops and with_order, takes_part)
     num_edges, num_clusters = (torch.library.get_ctx().new_dynamic_size() for _ in range(2))
     return (
         cluster.new_empty((2, num_edges)),
         cluster.new_empty(edge_index.size(1) if with_slot else 0),
         cluster.new_empty(num_clusters),
+        _new_order(edge_index, cluster, with_order),
     )

@@ -18,7 +18,7 @@ from ..checks import (
     check_values,
 )
 from . import derivatives
-from .coarsen import order_size
+from .coarsen import check_takes_part, order_size
 from .lift import lift
 from .plain import plain_form
 from .reduce import plain_reduce
@@ -73,6 +73,7 @@ def check_mask(
     cluster: Tensor,
     num_clusters: int | torch.SymInt,
     order: Tensor | None = None,
+    takes_part: Tensor | None = None,
 ) -> None:
     check_tensor("scores", scores)
     check_metadata(edge_index, scores, None)
@@ -82,26 +83,35 @@ def check_mask(
         check_dtype("order", order, torch.int32)
         check_shape("order", order, ("2 num_edges + num_nodes + 1", order_size(edge_index, cluster)))
         check_device("order", order, "edge_index", edge_index)
+    check_takes_part(takes_part, edge_index)
 
 
-def check_mask_backward(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> None:
+def check_mask_backward(
+    grad: Tensor, edge_index: Tensor, cluster: Tensor, takes_part: Tensor | None = None
+) -> None:
     check_metadata(edge_index, None, None)
     check_cluster(cluster, edge_index)
     check_floating("grad", grad)
     check_shape("grad", grad, ("num_clusters", None))
     check_device("grad", grad, "edge_index", edge_index)
+    check_takes_part(takes_part, edge_index)
 
 
 @plain_form("mask")
 def plain_mask(
-    edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int, order: Tensor | None = None
+    edge_index: Tensor,
+    scores: Tensor,
+    cluster: Tensor,
+    num_clusters: int,
+    order: Tensor | None = None,
+    takes_part: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`mask`; ``order`` is only checked."""
-    check_mask(edge_index, scores, cluster, num_clusters, order)
+    """As :func:`mask`, of the edges that take part; here no order spares anything."""
+    check_mask(edge_index, scores, cluster, num_clusters, order, takes_part)
     check_cluster_values(cluster, 0, "num_clusters", num_clusters)
     check_values(edge_index, None, cluster.size(0))
     row, col = (cluster.index_select(0, end.long()) for end in edge_index)
-    inner = row == col
+    inner = row == col if takes_part is None else (row == col) & takes_part
     total = plain_reduce(scores[inner], row[inner], num_clusters)
     count = torch.zeros(num_clusters, dtype=torch.int64, device=cluster.device)
     count = count.index_add(0, row, inner.long())
@@ -109,41 +119,51 @@ def plain_mask(
 
 
 @plain_form("mask_backward")
-def plain_mask_backward(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> Tensor:
-    """The gradient of the scores: for an edge inside a cluster that of the cluster, else 0."""
-    check_mask_backward(grad, edge_index, cluster)
+def plain_mask_backward(
+    grad: Tensor, edge_index: Tensor, cluster: Tensor, takes_part: Tensor | None = None
+) -> Tensor:
+    """The gradient of the scores: that of its cluster for an inner edge, else 0."""
+    check_mask_backward(grad, edge_index, cluster, takes_part)
     check_cluster_values(cluster, 0, "num_clusters", grad.size(0))
     check_values(edge_index, None, cluster.size(0))
     row, col = (cluster.index_select(0, end.long()) for end in edge_index)
-    return torch.where(row == col, grad.index_select(0, row), 0)
+    inner = row == col if takes_part is None else (row == col) & takes_part
+    return torch.where(inner, grad.index_select(0, row), 0)
 
 
 @torch.library.register_fake("gpn::mask")
 def _(
-    edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int, order: Tensor | None = None
+    edge_index: Tensor,
+    scores: Tensor,
+    cluster: Tensor,
+    num_clusters: int,
+    order: Tensor | None = None,
+    takes_part: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    check_mask(edge_index, scores, cluster, num_clusters, order)
+    check_mask(edge_index, scores, cluster, num_clusters, order, takes_part)
     return scores.new_empty(num_clusters), cluster.new_empty(num_clusters)
 
 
 @torch.library.register_fake("gpn::mask_backward")
-def _(grad: Tensor, edge_index: Tensor, cluster: Tensor) -> Tensor:
-    check_mask_backward(grad, edge_index, cluster)
+def _(grad: Tensor, edge_index: Tensor, cluster: Tensor, takes_part: Tensor | None = None) -> Tensor:
+    check_mask_backward(grad, edge_index, cluster, takes_part)
     return grad.new_empty(edge_index.size(1))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    edge_index, _, cluster, *_ = inputs
-    ctx.save_for_backward(edge_index, cluster)
+    edge_index, _, cluster, _, _, takes_part = inputs
+    ctx.save_for_backward(edge_index, cluster, takes_part)
 
 
 def _backward(ctx: Any, grad: Tensor, _grad_count: Tensor | None) -> tuple[Tensor | None, ...]:
-    edge_index, cluster = ctx.saved_tensors
+    edge_index, cluster, takes_part = ctx.saved_tensors
     if not torch.is_grad_enabled():
-        return None, torch.ops.gpn.mask_backward(grad, edge_index, cluster), None, None, None
-    # Backward is itself differentiated.
+        grad_scores = torch.ops.gpn.mask_backward(grad, edge_index, cluster, takes_part)
+        return None, grad_scores, None, None, None, None
+    # Backward is differentiated in its turn.
     row, col = (cluster.index_select(0, end) for end in edge_index)
-    return None, lift(grad, torch.where(row == col, row, -1)), None, None, None
+    inner = row == col if takes_part is None else (row == col) & takes_part
+    return None, lift(grad, torch.where(inner, row, -1)), None, None, None, None
 
 
 derivatives.register("mask", _backward, _save)

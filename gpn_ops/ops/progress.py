@@ -11,13 +11,11 @@ from ..checks import (
     check_count,
     check_device,
     check_dtype,
-    check_edge_attr,
     check_metadata,
-    check_reduction,
     check_shape,
 )
 from . import waits
-from .coarsen import Coarse, coarsen, joined
+from .coarsen import OrderedCoarse, coarsen_ordered, gives_order, joined
 from .plain import plain_form
 
 
@@ -54,11 +52,7 @@ class Progress(NamedTuple):
     shrinks: Tensor
     """int64 ``[num_graphs]``: 1 for a graph with two nodes in one cluster, else 0."""
     goes_on: Tensor
-    """int64 ``[num_graphs]``: 1 for a graph that shrinks and still has an edge between two clusters, else
-    0."""
-    order: Tensor | None = None
-    """The edges inside clusters, as coarsening sorted them, for the mask of the same edges; ``None`` if
-    nothing was sorted."""
+    """int64 ``[num_graphs]``: 1 for one that shrinks and still has an edge between two clusters, else 0."""
 
 
 def progress(
@@ -87,10 +81,6 @@ def progress(
     return Progress(out[:num_sizes], out[num_sizes : num_sizes + num_graphs], out[num_sizes + num_graphs :])
 
 
-# From this number of edges on, coarsening returns no order.
-_MOST_ORDERED = 2**32 - 1
-
-
 def coarsen_batch(
     edge_index: Tensor,
     cluster: Tensor,
@@ -98,36 +88,35 @@ def coarsen_batch(
     reduce: str,
     self_loops: bool,
     batch: Tensor,
+    takes_part: Tensor | None,
     num_graphs: int,
     all_edges: Tensor,
-) -> tuple[Coarse, Progress]:
-    """:func:`gpn_ops.coarsen`, and the state of the graphs of the batch. On CUDA both take one wait, and
-    ``sizes`` is then on the host.
+) -> tuple[OrderedCoarse, Progress]:
+    """:func:`coarsen_ordered`, and what became of the graphs of the batch: one wait for both on CUDA, after
+    which :obj:`sizes` is on the host.
 
     Args:
-        all_edges: The edges that count as those of the graphs. ``edge_index`` may be a part of them.
+        all_edges: The edges that count as those of the graphs; ``edge_index`` may have fewer, and more
+            self-loops.
     """
     if waits.reads_are_free(edge_index.device):
-        coarse = coarsen(edge_index, cluster, edge_attr, reduce, self_loops, batch)
+        coarse = coarsen_ordered(edge_index, cluster, edge_attr, reduce, self_loops, batch, takes_part)
         return coarse, progress(
             all_edges, batch, num_graphs, cluster, coarse.edge_index, coarse.representative
         )
-    if edge_attr is not None:
-        check_edge_attr(edge_attr, edge_index, reduce)
-        check_reduction(reduce)
-    room = (cluster.size(0), edge_index.size(1))
-    with_order = not self_loops and edge_index.size(1) < _MOST_ORDERED
+    room, with_order = (cluster.size(0), edge_index.size(1)), gives_order(edge_index, self_loops)
     edges, slot, representative, count, order = torch.ops.gpn.coarsen_padded(
-        edge_index, cluster, *room, self_loops, edge_attr is not None, batch, with_order
+        edge_index, cluster, *room, self_loops, edge_attr is not None, batch, with_order, takes_part
     )
     found = progress(all_edges, batch, num_graphs, cluster, edges, representative, count)
-    found = found._replace(sizes=found.sizes.cpu(), order=order if with_order else None)
+    found = found._replace(sizes=found.sizes.cpu())
     *_, num_clusters, num_edges = found.sizes.tolist()
     if edge_attr is not None:
-        edge_attr = joined(edge_attr, slot, num_edges, reduce)
-    # Not a view, which would hold the memory of the padding too.
-    coarse = Coarse(edges[:, :num_edges].contiguous(), edge_attr, representative[:num_clusters])
-    return coarse, found
+        edge_attr = joined(edge_attr, slot[: edge_attr.size(0)], num_edges, reduce)
+    # Not a view, which would hold the memory of all that there was room for.
+    edges = edges[:, :num_edges].contiguous()
+    order = order if with_order else None
+    return OrderedCoarse(edges, edge_attr, representative[:num_clusters], order), found
 
 
 def check_progress(

@@ -26,9 +26,9 @@ using torch::stable::Tensor;
 int64_t held = 0, most_held = 0;
 
 const std::map<std::string, ScalarType> kTypes{
-    {"uint8", ScalarType::Byte},    {"int32", ScalarType::Int},         {"int64", ScalarType::Long},
-    {"float16", ScalarType::Half},  {"bfloat16", ScalarType::BFloat16}, {"float32", ScalarType::Float},
-    {"float64", ScalarType::Double}};
+    {"bool", ScalarType::Bool},     {"uint8", ScalarType::Byte},    {"int32", ScalarType::Int},
+    {"int64", ScalarType::Long},    {"float16", ScalarType::Half},  {"bfloat16", ScalarType::BFloat16},
+    {"float32", ScalarType::Float}, {"float64", ScalarType::Double}};
 
 std::string next_line() {
   std::string line;

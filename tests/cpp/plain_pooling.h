@@ -37,22 +37,26 @@ inline PlainEdges plain_distinct(const std::vector<std::pair<int64_t, int64_t>>&
   return plain;
 }
 
-inline PlainEdges plain_coarsen(const Edges& edges, const std::vector<int64_t>& cluster, bool self_loops) {
+// takes_part: of every edge, or null: all do.
+inline PlainEdges plain_coarsen(const Edges& edges, const std::vector<int64_t>& cluster, bool self_loops,
+                                const bool* takes_part = nullptr) {
   std::vector<std::pair<int64_t, int64_t>> renamed;
   std::vector<bool> kept;
   for (int64_t e = 0; e < edges.count; ++e) {
     renamed.emplace_back(cluster[size_t(edges.row[e])], cluster[size_t(edges.col[e])]);
-    kept.push_back(self_loops || renamed.back().first != renamed.back().second);
+    kept.push_back((!takes_part || takes_part[e]) &&
+                   (self_loops || renamed.back().first != renamed.back().second));
   }
   return plain_distinct(renamed, kept);
 }
 
 // What InnerEdges says.
-inline std::vector<uint32_t> plain_inner_order(const Edges& edges, const std::vector<int64_t>& cluster) {
+inline std::vector<uint32_t> plain_inner_order(const Edges& edges, const std::vector<int64_t>& cluster,
+                                               const bool* takes_part = nullptr) {
   std::vector<std::pair<int64_t, int64_t>> inner;
   for (int64_t e = 0; e < edges.count; ++e) {
     const int64_t c = cluster[size_t(edges.row[e])];
-    if (c == cluster[size_t(edges.col[e])]) inner.emplace_back(c, e);
+    if ((!takes_part || takes_part[e]) && c == cluster[size_t(edges.col[e])]) inner.emplace_back(c, e);
   }
   std::sort(inner.begin(), inner.end());
   std::vector<uint32_t> order(size_t(2 * edges.count), uint32_t(-1));
@@ -249,15 +253,16 @@ struct PlainMask {
   std::vector<int64_t> count;
 };
 
+// takes_part: of every edge, or null: all do.
 template <class T>
 PlainMask<T> plain_mask(const Edges& edges, const std::vector<T>& scores, const std::vector<int64_t>& cluster,
-                        int64_t num_clusters, size_t piece = kOnePiece) {
+                        int64_t num_clusters, const bool* takes_part, size_t piece = kOnePiece) {
   std::vector<Sum<T>> sum(size_t(num_clusters), 0);
   std::vector<std::vector<Sum<T>>> terms(sum.size());
   PlainMask<T> plain{{}, std::vector<int64_t>(size_t(num_clusters), 0)};
   for (int64_t e = 0; e < edges.count; ++e) {
     const int64_t c = cluster[size_t(edges.row[e])];
-    if (c != cluster[size_t(edges.col[e])]) continue;
+    if ((takes_part && !takes_part[e]) || c != cluster[size_t(edges.col[e])]) continue;
     terms[size_t(c)].push_back(Sum<T>(scores[size_t(e)]));
     ++plain.count[size_t(c)];
   }

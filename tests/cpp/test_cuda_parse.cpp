@@ -283,14 +283,12 @@ void test_kernels_alone(Random& random) {
   const int64_t* choices = memory.copy(neighbour);
   std::vector<int64_t> position(size_t(n), 0);
   std::iota(position.begin(), position.end(), int64_t(0));
-  int32_t* choice = memory.array<int32_t>(n);
+  uint64_t* keys = memory.array<uint64_t>(n);
   int32_t* parent = memory.array<int32_t>(n);
-  launch(cuda::decode_wide<KeepColumn, cuda::StoreChoice<int32_t>>, n, memory.copy(position), n,
-         KeepColumn{choices}, 0, cuda::StoreChoice<int32_t>{choice, parent});
-  for (int64_t v = 0; v < n; ++v) {
-    CHECK(parent[v] == (neighbour[size_t(v)] >= 0 && neighbour[size_t(v)] < v ? neighbour[size_t(v)] : v));
-  }
-  launch(cuda::hook_choices<int32_t>, n, choice, n, parent);
+  launch(cuda::start_nodes<int32_t>, n, n, keys, parent);
+  for (int64_t v = 0; v < n; ++v) CHECK(keys[v] == 0 && parent[v] == v);
+  launch(cuda::decode_wide<KeepColumn, cuda::HookChoice<int32_t>>, n, memory.copy(position), n,
+         KeepColumn{choices}, 0, cuda::HookChoice<int32_t>{parent});
   std::vector<int64_t> row, col;
   for (int64_t v = 0; v < n; ++v) {
     CHECK(parent[v] <= v);
@@ -365,7 +363,7 @@ void test_launches() {
     cuda::dominant_kernel(launch, device.edges, device.scores, form, 0, kept, memory);
   };
   CHECK(launches_of([&] { dominant(Form::kAutomatic); }) == 3);
-  CHECK(launches_of([&] { cuda::parse_kernel(launch, device.edges, device.scores, kept, memory); }) == 6);
+  CHECK(launches_of([&] { cuda::parse_kernel(launch, device.edges, device.scores, kept, memory); }) == 5);
   CHECK(launches_of([&] { dominant(Form::kWide); }) == 5);
   CHECK(launches_of([&] { components_cuda<int32_t>(launch, device.edges, memory); }) == 4);
 }

@@ -124,13 +124,16 @@ struct FoundOnDevice {
   }
 };
 
-// In room that may be too small; with the order of the inner edges where there are no self-loops.
+// In room that may be too small; with the order of the inner edges where there are no self-loops. Of all
+// edges or of some.
 void test_padded(Random& random, const Launcher& launch, const Graph<float>& graph,
                  const std::vector<int64_t>& cluster, bool self_loops, const std::vector<int64_t>& smallest) {
   const Scratch memory(random());
-  const PlainEdges expected = plain_coarsen(graph.edges(), cluster, self_loops);
-  const int64_t count = int64_t(graph.row.size()), num_edges = int64_t(expected.row.size()),
-                num_clusters = int64_t(smallest.size());
+  const int64_t count = int64_t(graph.row.size());
+  bool* takes_part = random.below(2) ? memory.array<bool>(count) : nullptr;
+  for (int64_t e = 0; takes_part && e < count; ++e) takes_part[e] = random.below(3) > 0;
+  const PlainEdges expected = plain_coarsen(graph.edges(), cluster, self_loops, takes_part);
+  const int64_t num_edges = int64_t(expected.row.size()), num_clusters = int64_t(smallest.size());
   const int64_t room = std::max<int64_t>(num_edges + random.of<int64_t>({-1, 0, 1, 40}), 0),
                 clusters = std::max<int64_t>(num_clusters + random.of<int64_t>({-1, 0, 1, 40}), 0);
   const bool fits = num_edges <= room && num_clusters <= clusters;
@@ -140,7 +143,7 @@ void test_padded(Random& random, const Launcher& launch, const Graph<float>& gra
   const int64_t size = InnerEdges::size(count, graph.num_nodes);
   uint32_t* order = self_loops ? nullptr : memory.array<uint32_t>(size);
   cuda::coarsen_padded_kernel(launch, on_device(graph, memory), memory.copy(cluster), self_loops, nullptr,
-                              slot, order, out, memory);
+                              takes_part, slot, order, out, memory);
   CHECK(to_host(out.count, 2) == (std::vector<int64_t>{num_clusters, num_edges}));
   const auto padded = [&](std::vector<int64_t> values, int64_t size) {
     values.resize(size_t(fits ? int64_t(values.size()) : 0));
@@ -152,7 +155,7 @@ void test_padded(Random& random, const Launcher& launch, const Graph<float>& gra
   CHECK(to_host(out.representative, clusters) == padded(smallest, clusters));
   CHECK(to_host(slot, count) == (fits ? expected.slot : padded({}, count)));
   if (self_loops) return;
-  CHECK(to_host(order, size) == (fits ? plain_inner_order(graph.edges(), cluster)
+  CHECK(to_host(order, size) == (fits ? plain_inner_order(graph.edges(), cluster, takes_part)
                                       : std::vector<uint32_t>(size_t(size), uint32_t(-1))));
 }
 
@@ -181,7 +184,8 @@ void test_unique_edges(Random& random) {
     CHECK(unique(uint32_t(), false) == expected);
 
     FoundOnDevice found{memory};
-    cuda::coarsen_kernel(launch, edges, device_cluster, self_loops, nullptr, nullptr, found, memory);
+    cuda::coarsen_kernel(launch, edges, device_cluster, self_loops, nullptr, nullptr, nullptr, nullptr, found,
+                         memory);
     CHECK(to_host(found.edges, found.num_edges) == expected.row);
     CHECK(to_host(found.edges + found.num_edges, found.num_edges) == expected.col);
     CHECK(to_host(found.representative, found.num_clusters) == smallest);
@@ -282,8 +286,8 @@ void test_bad_ids(Random& random) {
   const std::vector<float> scores(graph.row.size(), 1);
   float* total = memory.array<float>(1);
   int64_t* count = memory.array<int64_t>(1);
-  cuda::mask_kernel(launch, edges, memory.copy(scores), memory.copy(cluster), 1, nullptr, total, count,
-                    memory);
+  cuda::mask_kernel(launch, edges, memory.copy(scores), memory.copy(cluster), 1, nullptr, nullptr, total,
+                    count, memory);
   CHECK(*count == std::max<int64_t>(int64_t(good.row.size()), 1) && *total == float(*count));
   CHECK(record.assertions.empty() != any_bad);
   record.assertions.clear();
@@ -302,11 +306,13 @@ void test_bad_ids(Random& random) {
   record.assertions.clear();
   FoundOnDevice found{memory};
   const Edges none{nullptr, nullptr, 0, graph.num_nodes};
-  cuda::coarsen_kernel(launch, none, segments.cluster, false, nullptr, nullptr, found, memory);
+  cuda::coarsen_kernel(launch, none, segments.cluster, false, nullptr, nullptr, nullptr, nullptr, found,
+                       memory);
   CHECK(record.assertions.size() == 1 && found.num_clusters == (graph.num_nodes > 1));
   record.assertions.clear();
   const Edges two{nullptr, nullptr, 0, 2};
-  cuda::coarsen_kernel(launch, two, memory.copy<int64_t>({1, 1}), false, nullptr, nullptr, found,
+  cuda::coarsen_kernel(launch, two, memory.copy<int64_t>({1, 1}), false, nullptr, nullptr, nullptr, nullptr,
+                       found,
                        memory);  // nobody is in cluster 0
   CHECK(record.assertions.size() == 1);
   record.assertions.clear();
@@ -391,23 +397,28 @@ void test_mask(Random& random) {
   const Edges edges = on_device(graph, memory);
   T* total = memory.array<T>(num_clusters);
   int64_t* count = memory.array<int64_t>(num_clusters);
-  const PlainMask<T> plain = plain_mask(graph.edges(), scores, cluster, num_clusters, piece_of(launch));
-  cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, total, count,
-                    memory);
+  bool* takes_part = random.below(2) ? memory.array<bool>(edges.count) : nullptr;
+  for (int64_t e = 0; takes_part && e < edges.count; ++e) takes_part[e] = random.below(3) > 0;
+  const PlainMask<T> plain =
+      plain_mask(graph.edges(), scores, cluster, num_clusters, takes_part, piece_of(launch));
+  cuda::mask<Index>(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, takes_part, total,
+                    count, memory);
   CHECK(same_bits(total, plain.total));
   CHECK(to_host(count, num_clusters) == plain.count);
-  const uint32_t* order = memory.copy(plain_inner_order(graph.edges(), cluster));
-  cuda::mask_kernel(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, order, total,
-                    count, memory);
+  const uint32_t* order = memory.copy(plain_inner_order(graph.edges(), cluster, takes_part));
+  cuda::mask_kernel(launch, edges, memory.copy(scores), memory.copy(cluster), num_clusters, takes_part, order,
+                    total, count, memory);
   CHECK(same_bits(total, plain.total));
   CHECK(to_host(count, num_clusters) == plain.count);
 
   T* grad_scores = memory.array<T>(edges.count);
-  launch(cuda::mask_backward<T>, edges.count, edges, memory.copy(cluster), num_clusters, total, grad_scores);
+  launch(cuda::mask_backward<T>, edges.count, edges, memory.copy(cluster), num_clusters, takes_part, total,
+         grad_scores);
   std::vector<T> expected;
   for (size_t e = 0; e < graph.row.size(); ++e) {
     const int64_t c = cluster[size_t(graph.row[e])];
-    expected.push_back(c == cluster[size_t(graph.col[e])] ? plain.total[size_t(c)] : T(0));
+    const bool is_inner = (!takes_part || takes_part[e]) && c == cluster[size_t(graph.col[e])];
+    expected.push_back(is_inner ? plain.total[size_t(c)] : T(0));
   }
   CHECK(same_bits(grad_scores, expected));
   CHECK(record.assertions.empty());

@@ -259,8 +259,12 @@ void test_clusters(Engine& random) {
       const Graph<float> graph{
           random_ids(random, 90, 0, num_nodes), random_ids(random, 90, 0, num_nodes), {}, num_nodes};
       std::vector<uint32_t> order(size_t(InnerEdges::size(90, num_nodes)));
-      cpu::order_inner_edges(graph.edges(), cluster.data(), InnerEdges::of(order.data(), 90));
-      CHECK(order == plain_inner_order(graph.edges(), cluster));
+      bool some[90];
+      for (bool& takes_part : some) takes_part = below(random, 3) > 0;
+      for (const bool* takes_part : {static_cast<const bool*>(nullptr), static_cast<const bool*>(some)}) {
+        cpu::order_inner_edges(graph.edges(), cluster.data(), takes_part, InnerEdges::of(order.data(), 90));
+        CHECK(order == plain_inner_order(graph.edges(), cluster, takes_part));
+      }
     }
   }
 }
@@ -340,11 +344,14 @@ void test_mask(Engine& random) {
       const std::vector<T> scores = random_values<T>(random, num_edges);
       const int64_t num_clusters = num_nodes / 3 + 1;
       const std::vector<int64_t> cluster = random_ids(random, num_nodes, 0, num_clusters);
-      const PlainMask<T> plain = plain_mask(edges, scores, cluster, num_clusters);
+      bool some[900];
+      for (bool& takes_part : some) takes_part = below(random, 3) > 0;
       for (const int64_t threads : {1, 2, 5}) {
+        const bool* takes_part = threads == 2 ? nullptr : some;
+        const PlainMask<T> plain = plain_mask(edges, scores, cluster, num_clusters, takes_part);
         const Threads parallel{threads};
         std::vector<int32_t> slot(static_cast<size_t>(num_edges));
-        CHECK(cpu::for_each_inner(parallel, edges, cluster.data(),
+        CHECK(cpu::for_each_inner(parallel, edges, cluster.data(), takes_part,
                                   [&](int64_t e, int64_t c) { slot[size_t(e)] = int32_t(c); }));
         std::vector<T> total(static_cast<size_t>(num_clusters));
         std::vector<Sum<T>> sum(static_cast<size_t>(num_clusters));
@@ -356,9 +363,11 @@ void test_mask(Engine& random) {
         std::vector<T> grad_scores(size_t(num_edges), T(-7)), expected;
         for (int64_t e = 0; e < num_edges; ++e) {
           const int64_t c = cluster[size_t(edges.row[e])];
-          expected.push_back(c == cluster[size_t(edges.col[e])] ? total[size_t(c)] : T(0));
+          const bool is_inner = (!takes_part || takes_part[e]) && c == cluster[size_t(edges.col[e])];
+          expected.push_back(is_inner ? total[size_t(c)] : T(0));
         }
-        CHECK(cpu::mask_backward(parallel, edges, cluster.data(), total.data(), grad_scores.data()));
+        CHECK(cpu::mask_backward(parallel, edges, cluster.data(), takes_part, total.data(),
+                                 grad_scores.data()));
         CHECK(same_bits(grad_scores.data(), expected));
       }
     }
