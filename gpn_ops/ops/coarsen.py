@@ -144,7 +144,7 @@ def coarsen(
         check_coarsen(edge_index, cluster, batch)
         given = capacity if isinstance(capacity, (tuple, list)) else ()
         if len(given) != 2 or not all(isinstance(size, (int, torch.SymInt)) for size in given):
-            raise RuntimeError(f"capacity: expected two integers, of clusters and of edges, got {capacity!r}")
+            raise RuntimeError(f"capacity: expected (max_clusters, max_edges), got {capacity!r}")
         for size in capacity:
             check_count("capacity", size)
         if edge_attr is not None:
