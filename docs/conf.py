@@ -28,8 +28,8 @@ napoleon_numpy_docstring = False
 def put_shapes_first(app, what, name, obj, options, lines):
     """Shows a field as `[n, d] – what it is`; napoleon would put its shape below it, as its type."""
     kinds = [line for line in lines if line.startswith(":type: ")]
-    if what in ("attribute", "property") and kinds:
-        text = [line for line in lines if line and line not in kinds]
+    text = [line for line in lines if line and line not in kinds]
+    if what in ("attribute", "property") and kinds and text:
         lines[:] = [f"{kinds[0].removeprefix(':type: ')} – {text[0]}", *text[1:]]
 
 
