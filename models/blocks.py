@@ -41,20 +41,32 @@ class MLP(nn.Sequential):
         layers: list[nn.Module] = [nn.Linear(width[0], width[1])]
         for k in range(1, num_layers):
             layers += [*_activation(width[k], dropout), nn.Linear(width[k], width[k + 1])]
+        last_linear = len(layers) - 1
         if act_last and num_layers > 1:
             layers += _activation(out_channels, dropout)
         super().__init__(*layers)
         self.kept_channels, self.recompute = 2 * sum(width[1:-1]) + 2 * out_channels * act_last, recompute
+        self.last_linear = last_linear
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() and keeps_nothing(self.recompute, x.size(0) * self.kept_channels):
-            return checkpoint(super().forward, x, use_reentrant=False)
-        return super().forward(x)
+        if not (torch.is_grad_enabled() and keeps_nothing(self.recompute, x.size(0) * self.kept_channels)):
+            return super().forward(x)
+        layers = list(self)
+        # If what the last Linear gives is kept, neither it nor what follows is computed again.
+        first_kept = len(layers) if self.recompute is True else self.last_linear + 1
+        x = checkpoint(_in_turn, layers[:first_kept], x, use_reentrant=False)
+        return _in_turn(layers[first_kept:], x)
 
     def reset_parameters(self) -> None:
         for module in self:
             if hasattr(module, "reset_parameters"):
                 module.reset_parameters()
+
+
+def _in_turn(layers: list[nn.Module], x: Tensor) -> Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x
 
 
 def _activation(channels: int, dropout: float) -> list[nn.Module]:

@@ -5,6 +5,8 @@ so the weights, the optimiser's state and a few numbers are all there is to save
 the bits of one that was never stopped.
 """
 
+import contextlib
+import ctypes
 import hashlib
 import json
 import math
@@ -192,13 +194,27 @@ def digest(config: Config) -> str:
 
 
 def prepare(device: torch.device, threads: int) -> None:
-    """Reproducible bits, for a given number of threads."""
+    """Of a process that trains: reproducible bits, for a given number of threads."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     # Some operators of accelerators have no deterministic form: there it is a warning.
     torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
     torch.utils.deterministic.fill_uninitialized_memory = False
     warnings.filterwarnings("ignore", message="Sparse")
+    _keep_freed_memory()
+
+
+# What glibc's <malloc.h> calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and the bytes that we set for them.
+_MALLOC_SETTINGS = {-1: 2**30, -3: 2**25}
+
+
+def _keep_freed_memory() -> None:
+    """Every step makes the same large tensors. Memory that went back to the system in between would have to
+    be cleared again, page by page."""
+    with contextlib.suppress(AttributeError, TypeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        for setting, num_bytes in _MALLOC_SETTINGS.items():
+            mallopt(setting, num_bytes)
 
 
 def world() -> tuple[int, int]:

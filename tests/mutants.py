@@ -792,9 +792,16 @@ MUTANTS = [
     Mutant(
         "mlp-keeps-what-it-could-recompute",
         "models/blocks.py",
-        "if torch.is_grad_enabled() and keeps_nothing(self.recompute, x.size(0) * self.kept_channels):",
-        "if False:",
+        "if not (torch.is_grad_enabled() and keeps_nothing(self.recompute, x.size(0) * self.kept_channels)):",
+        "if True:",
         "test_a_block_or_mlp_that_recomputes_is_the_same_and_keeps_its_input_only",
+    ),
+    Mutant(
+        "mlp-multiplies-its-last-product-twice",
+        "models/blocks.py",
+        "len(layers) if self.recompute is True else self.last_linear + 1",
+        "len(layers)",
+        "test_of_a_large_mlp_the_last_product_is_kept",
     ),
     Mutant(
         "block-drops-after-its-last-layer",

@@ -12,7 +12,7 @@ from torch_geometric.nn.dense.linear import Linear
 from gpn_ops import ops
 from gpn_ops.checks import check_count, check_device, check_floating, check_shape, check_values
 from gpn_ops.ops import waits
-from gpn_ops.ops.tiles import matmul_dtype, tiles, wide_dtype
+from gpn_ops.ops.tiles import autocast_off, matmul_dtype, tiles, wide_dtype
 
 from ._inputs import check_features, checked_edges
 from .children import is_untouched
@@ -332,7 +332,7 @@ class _Convolution(torch.autograd.Function):
         ctx.adjacency, ctx.product = adjacency, product
         ctx.save_for_backward(x, weight)
         ctx.bias_dtype = None if bias is None else bias.dtype
-        with torch.autocast(x.device.type, enabled=False):
+        with autocast_off(x.device):
             if weight.size(0) < weight.size(1):
                 out = adjacency.product(x.to(product) @ weight.to(product).t())
             else:
@@ -347,7 +347,7 @@ class _Convolution(torch.autograd.Function):
         needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         if torch.is_grad_enabled():
             # Backward is differentiated in its turn.
-            with torch.autocast(x.device.type, enabled=False):
+            with autocast_off(x.device):
                 back = (ctx.adjacency @ grad).to(ctx.product)
                 return (
                     (back @ weight.to(ctx.product)).to(x.dtype) if needs_x else None,
@@ -357,7 +357,7 @@ class _Convolution(torch.autograd.Function):
                     None,
                 )
         grad_bias = grad.sum(dim=0, dtype=wide_dtype(grad.dtype)).to(ctx.bias_dtype) if needs_bias else None
-        with torch.autocast(x.device.type, enabled=False):
+        with autocast_off(x.device):
             back = ctx.adjacency.product(grad)
             del grad
             grad_weight = None

@@ -3,28 +3,25 @@ where backward is made of operators again. All others raise: torch alone would g
 warning.
 """
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import TransformType
-from torch._functorch.utils import enable_single_level_autograd_function
+from torch._functorch.utils import enable_single_level_autograd_function, unwrap_dead_wrappers
 from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from .vmap import register_vmap
 
 
 class _Library(torch.library.Library):
-    """A library whose kernels for autograd refuse tensors that carry a tangent, and work inside of the
-    transforms of ``torch.func``, which those of ``torch.library`` do not."""
+    """A library whose kernels for autograd refuse tensors that carry a tangent."""
 
     def __init__(self) -> None:
         super().__init__("gpn", "FRAGMENT")
-        self.in_transforms: dict[str, Callable[..., Any]] = {}
 
     def impl(self, op_name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         def kernel(*inputs: Any, **keywords: Any) -> Any:
@@ -34,8 +31,6 @@ class _Library(torch.library.Library):
                     f"gpn::{op_name}: forward-mode derivatives (torch.func.jvp, dual tensors) are not "
                     "implemented; use reverse mode"
                 )
-            if op_name in self.in_transforms and _takes_gradients():
-                return self.in_transforms[op_name](*inputs, **keywords)
             return fn(*inputs, **keywords)
 
         super().impl(op_name, kernel, *args, **kwargs)
@@ -49,14 +44,6 @@ def _tensors(args: Iterable[Any]) -> Iterable[Tensor]:
             yield from _tensors(arg)
 
 
-def _takes_gradients() -> bool:
-    """Whether the innermost transform of ``torch.func`` that is in effect is a gradient; not ``vmap``."""
-    if not torch._C._are_functorch_transforms_active():
-        return False
-    innermost = torch._C._functorch.peek_interpreter_stack()
-    return innermost is not None and innermost.key() == TransformType.Grad
-
-
 def _has_tangent(tensor: Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None
 
@@ -66,43 +53,67 @@ register_vmap(_LIBRARY)
 
 
 def register(name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]) -> None:
-    """Gives an operator its gradient, as :func:`torch.library.register_autograd`; forward mode raises."""
-    _LIBRARY.in_transforms[name] = _in_transforms(name, backward, setup_context)
-    torch.library.register_autograd(f"gpn::{name}", backward, setup_context=setup_context, lib=_LIBRARY)
+    """Gives an operator its gradient, as :func:`torch.library.register_autograd` would, but also inside of
+    ``torch.func`` and with less work a call, which small graphs notice; forward mode raises."""
+    _LIBRARY.impl(name, _with_gradient(name, backward, setup_context), "Autograd", with_keyset=True)
 
 
-def _in_transforms(
+def _with_gradient(
     name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The kernel for autograd where a transform of ``torch.func`` calls it, which has taken a level of
-    tensors off: as :func:`torch.library.register_autograd` makes it, at this level alone."""
+    """The kernel for autograd. A transform of ``torch.func`` that calls it has taken a level of tensors off:
+    this level alone gets the gradient."""
     operator = getattr(torch.ops.gpn, name).default
-    returns_list = isinstance(operator._schema.returns[0].type, torch.ListType)
+    schema = operator._schema
+    defaults = [argument.default_value for argument in schema.arguments]
+    returns_list = isinstance(schema.returns[0].type, torch.ListType)
 
-    def forward(ctx: Any, keyset: Any, spec: Any, *flat: Any) -> Any:
-        args = tree_unflatten(list(flat), spec)
-        # The levels below may have gradients and tangents of their own, which torch turns off in here.
-        with torch.enable_grad(), _set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
-            output = operator.redispatch(keyset & torch._C._after_autograd_keyset, *args)
-        rest = operator._schema.arguments[len(args) :]  # The dispatcher leaves defaults out.
-        setup_context(ctx, (*args, *(argument.default_value for argument in rest)), output)
-        ctx.num_args = len(args)
+    def below(keyset: Any, args: Sequence[Any]) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+
+    def forward(ctx: Any, keyset: Any, lengths: list[int | None], *flat: Any) -> Any:
+        args = _restored(flat, lengths)
+        if torch._C._are_functorch_transforms_active():
+            # The levels below may have gradients and tangents of their own, which torch turns off in here.
+            with torch.enable_grad(), _set_fwd_grad_enabled(True):
+                output = below(keyset, args)
+        else:
+            output = below(keyset, args)
+        setup_context(ctx, (*args, *defaults[len(args) :]), output)  # The dispatcher leaves defaults out.
+        ctx.lengths = lengths
         # Of a list, torch would take no gradient.
         return tuple(output) if isinstance(output, list) else output
 
     def flat_backward(ctx: Any, *grads: Any) -> Any:
-        return None, None, *tree_leaves(backward(ctx, *grads)[: ctx.num_args])
+        return None, None, *_flattened(backward(ctx, *grads)[: len(ctx.lengths)])
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(flat_backward)}
     function: Any = type(f"Gradient of gpn::{name}", (_SingleLevelFunction,), methods)
 
     def kernel(keyset: Any, *args: Any) -> Any:
-        flat, spec = tree_flatten(args)
-        with enable_single_level_autograd_function():
-            output = function.apply(keyset, spec, *flat)
+        if not (torch.is_grad_enabled() and torch._C._any_requires_grad(*args)):
+            return below(keyset, args)
+        lengths = [len(arg) if isinstance(arg, list) else None for arg in args]
+        flat = unwrap_dead_wrappers(_flattened(args))
+        if torch._C._are_functorch_transforms_active():
+            with enable_single_level_autograd_function():
+                output = function.apply(keyset, lengths, *flat)
+        else:
+            output = function.apply(keyset, lengths, *flat)
         return list(output) if returns_list else output
 
     return kernel
+
+
+def _flattened(args: Sequence[Any]) -> tuple[Any, ...]:
+    """With the items of lists in their place."""
+    return tuple(item for arg in args for item in (arg if isinstance(arg, list) else (arg,)))
+
+
+def _restored(flat: Sequence[Any], lengths: Sequence[int | None]) -> list[Any]:
+    items = iter(flat)
+    return [next(items) if length is None else list(itertools.islice(items, length)) for length in lengths]
 
 
 def register_last(name: str, instead: str) -> None:

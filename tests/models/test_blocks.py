@@ -11,6 +11,7 @@ pytest.importorskip("torch_geometric", reason="models needs torch_geometric")
 
 import graphs
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GATConv, GCNConv, GINConv
 
 import gpn_ops
@@ -204,6 +205,32 @@ def test_a_block_or_mlp_that_recomputes_is_the_same_and_keeps_its_input_only(con
             rows = {t.data_ptr() for t in saved if t.dim() == 2 and t.size(0) == 14} - {x.data_ptr()}
             assert bool(rows) is (block is kept)
         assert all(map(torch.equal, *found))
+
+
+def test_of_a_large_mlp_the_last_product_is_kept(monkeypatch):
+    monkeypatch.setattr("gpn_ops.nn.children.KEPT_BYTES", 0)
+    torch.manual_seed(0)
+    x = torch.randn(14, CHANNELS, requires_grad=True)
+    found, products = [], []
+    for recompute in (False, True, "auto"):
+        torch.manual_seed(1)
+        mlp = MLP(CHANNELS, 7, 4, 3, 0.3, True, recompute)
+        with Products() as seen:
+            out = mlp(x)
+            found.append([out, *torch.autograd.grad(out.sin().sum(), [x, *mlp.parameters()])])
+        products.append(seen.count)
+    assert all(all(map(torch.equal, found[0], each)) for each in found[1:])
+    assert products == [3, 6, 5]
+
+
+class Products(TorchDispatchMode):
+    """Counts the products of Linear layers, forward."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.count += function is torch.ops.aten.addmm.default
+        return function(*arguments, **(keywords or {}))
 
 
 def test_unknown_convolution():
