@@ -27,6 +27,7 @@ TEST_FILES = {
     "benchmarks/gpu_check.py": "tests/test_accelerator.py",
     "benchmarks/methods.py": "tests/test_benchmarks.py",
     "benchmarks/pages/training.py": "tests/test_training_benchmark.py",
+    "benchmarks/static.py": "tests/test_static_benchmark.py",
     "benchmarks/training.py": "tests/test_training_benchmark.py",
     "gpn_ops/keys.py": "tests/test_chunks.py",
     "gpn_ops/checks.py": "tests/test_chunks.py",
@@ -111,8 +112,8 @@ MUTANTS = [
     Mutant(
         "padding-counts-as-a-graph",
         "gpn_ops/nn/hierarchy.py",
-        "x = self.readout(graphs.x, graphs.batch, num_graphs)[:batch_size]",
-        "x = self.readout(graphs.x, graphs.batch.clamp(max=batch_size - 1), batch_size)",
+        "x = self.readout(graphs.x.to(dtype), graphs.batch, num_graphs)[:batch_size]",
+        "x = self.readout(graphs.x.to(dtype), graphs.batch.clamp(max=batch_size - 1), batch_size)",
         "tests/test_nn_static.py::test_padding_gets_no_gradient_and_gives_none",
     ),
     Mutant(
@@ -150,6 +151,41 @@ MUTANTS = [
         "steps = max(-(-STEPS * (num_nodes + 1) // nodes), -(-STEPS * num_edges // edges))",
         "steps = -(-STEPS * (num_nodes + 1) // nodes)",
         "test_buckets_are_steps_of_one_eighth",
+    ),
+    Mutant(
+        "edges-without-reverses-are-halves-of-pairs",
+        "gpn_ops/nn/pad.py",
+        "    return 2 * ops.undirected(edge_index, level.x.size(0)).pairs.size(1) > edge_index.size(1)\n",
+        "    return False\n",
+        "tests/test_static_form.py::test_edges_without_reverses_are_pairs_of_their_own",
+    ),
+    Mutant(
+        "another-level-for-every-misfit",
+        "gpn_ops/nn/static.py",
+        "                if len(tree.levels) == len(before) - 1:\n",
+        "                if True:\n",
+        "test_what_was_dropped_at_random_needs_more_room_not_more_levels",
+    ),
+    Mutant(
+        "roots-of-the-dtype-of-chance",
+        "gpn_ops/nn/hierarchy.py",
+        "roots = torch.cat([part.x for part in left]).to(x.dtype)",
+        "roots = torch.cat([part.x for part in left])",
+        "tests/test_nn_static.py::test_under_autocast",
+    ),
+    Mutant(
+        "what-is-compiled-for-all-sizes-is-kept",
+        "gpn_ops/nn/children.py",
+        "return torch.compiler.is_exporting() or not known",
+        "return torch.compiler.is_exporting()",
+        "tests/test_nn_multiset.py::test_what_is_compiled_for_one_size_keeps_more",
+    ),
+    Mutant(
+        "gradients-are-not-compared",
+        "benchmarks/static.py",
+        '        results.append({"output": out, **grads})\n',
+        '        results.append({"output": out})\n',
+        "test_a_wrong_gradient_of_any_parameter_is_found",
     ),
     Mutant(
         "flag-not-read",
@@ -286,8 +322,8 @@ MUTANTS = [
     Mutant(
         "trees-one-level-too-high",
         "gpn_ops/nn/hierarchy.py",
-        "            tree.height += shrinks\n",
-        "            tree.height += torch.ones_like(shrinks)\n",
+        "height = torch.stack(shrunk).sum(0) if shrunk",
+        "height = torch.ones_like(torch.stack(shrunk)).sum(0) if shrunk",
         "test_graphs_that_stop_beside_graphs_that_go_on",
     ),
     Mutant(

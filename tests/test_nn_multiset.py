@@ -54,6 +54,26 @@ def test_deepsets_equals_the_formula_and_its_gradient(device, num_layers):
         torch.testing.assert_close(actual, wanted)
 
 
+@pytest.mark.parametrize(
+    ("dynamic", "most", "kept"), [(False, 2**26, True), (False, 1, False), (True, 2**26, False)]
+)
+def test_what_is_compiled_for_one_size_keeps_more(dynamic, most, kept, monkeypatch):
+    """A layer that is compiled for all sizes would keep the rows of large graphs too."""
+    monkeypatch.setattr(children, "KEPT_BYTES", 0)
+    monkeypatch.setattr(children, "KEPT_BYTES_COMPILED", most)
+    keeps = []
+
+    def noted(module, _):
+        keeps.extend(node.args[-1] for node in module.graph.nodes if "residual" in str(node.target))
+        return module
+
+    x, cluster, num_clusters = example("cpu")
+    torch.compile(DeepSets(6).double(), fullgraph=True, dynamic=dynamic, backend=noted)(
+        x, cluster, num_clusters
+    )
+    assert keeps == [kept, kept]
+
+
 @pytest.mark.usefixtures("tile_size")
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 def test_kept_for_backward_or_computed_anew(device, num_layers):

@@ -56,6 +56,14 @@ def test_padding_is_a_graph_of_its_own():
     assert pad(x, edge_index, None, batch, (60, 130)).batch[-1] == 6
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.uint8, torch.bool], ids=str)
+def test_features_of_any_dtype(dtype):
+    """Such as the numbers of atoms, which a model looks up."""
+    x, edge_index, batch = batch_of_graphs()
+    out = pad((x > 0).to(dtype), edge_index, None, batch, (60, 130), NUM_GRAPHS)
+    assert torch.equal(out.x, torch.cat([x > 0, torch.zeros(3, 8)]).to(dtype))
+
+
 @pytest.mark.parametrize("capacity", [(57, 130), (60, 100)])
 def test_a_batch_that_does_not_fit_is_an_error(capacity):
     x, edge_index, batch = batch_of_graphs()
@@ -122,6 +130,18 @@ def test_static_is_dynamic(options, max_height):
     ]
     for got, expected in zip(*grads, strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_under_autocast():
+    """The dtype of the result is that of the features, whether or not a graph never shrinks."""
+    torch.manual_seed(0)
+    hierarchy = ParseHierarchy(ParsePooling(8), UndirectedGCNConv(8, 8))
+    with torch.autocast("cpu", torch.bfloat16):
+        dynamic, static = both(hierarchy, *batch_of_graphs(), ROOMY)
+        pairs = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]), None, torch.tensor([0, 0, 1, 1])
+        assert hierarchy(torch.randn(4, 8), *pairs).x.dtype is torch.float32
+    assert dynamic.x.dtype is static.x.dtype is torch.float32
+    torch.testing.assert_close(static.x, dynamic.x, rtol=5e-2, atol=5e-2)
 
 
 def test_given_the_scores_the_bits_are_the_same():

@@ -1,6 +1,8 @@
 """The benchmark of the static form: what it counts as padding, and the levels that it measures."""
 
 import importlib
+import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,22 +50,71 @@ def test_padding_is_what_is_added_to_all_batches(static, real):
         assert padded < 1.15 * real_ones
 
 
-def test_levels_are_enough_for_the_batches_they_come_from(static, real):
+@pytest.fixture
+def in_every_form(static, real, monkeypatch):
+    """Compiled without inductor, which takes minutes."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     config, graphs = real
-    torch.manual_seed(0)
-    model = static.make_model(config, graphs)
-    batches = static.epoch(graphs, config.batch_size, 1)[:2]
-    buckets = static.Buckets.of(static.sizes(graphs, batches))
-    room = static.levels(model, graphs, batches, buckets, torch.device("cpu"))
-    form = static.StaticForm(model, buckets, config.batch_size, lambda capacity: (capacity, *room[1:]))
-    for each in batches:
-        batch = graphs.take(each)
-        got, expected = (
-            called(batch.x, batch.edge_index, None, batch.batch, batch.num_graphs).out
-            for called in (form, model)
-        )
-        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3)
-    assert form.misfits == 0
+    config = config.replace(batch_size=24, max_height=2)
+    buckets = static.Buckets.of(static.sizes(graphs, static.epoch(graphs, config.batch_size, 0)))
+    return static.forms(config, graphs, buckets, torch.device("cpu"))
+
+
+def test_forms_agree_on_batches_of_one_size(static, in_every_form):
+    model, calls, batches = in_every_form
+    assert list(calls) == ["dynamic", "static", "static, compiled"]
+    assert len(batches) == static.MEASURED
+    for form in calls.values():
+        for batch in batches:
+            assert static.check(model, form, batch) < static.TOLERANCE
+    for name in ("static", "static, compiled"):
+        assert calls[name].misfits == 0
+
+
+@pytest.mark.parametrize("name", ["head.4.bias", "levels.pool.multiset.norm1.bias", "encoder.0.weight"])
+def test_a_wrong_gradient_of_any_parameter_is_found(static, in_every_form, name):
+    """However small it is beside the others."""
+    model, _, (batch, *_) = in_every_form
+    static.step(model, model, batch, batch.y)
+    parameter = dict(model.named_parameters())[name]
+    more = 0.01 * parameter.grad.norm() * parameter.numel() ** -0.5
+
+    def wrong(*given):
+        result = model(*given)
+        extra = (parameter - parameter.detach()).sum() * more
+        return result._replace(out=result.out + extra * torch.tensor([1.0, -1.0]))
+
+    with pytest.raises(AssertionError, match=f"{re.escape(name)}: off by .* of its norm"):
+        static.check(model, wrong, batch)
+
+
+def test_graphs_whose_trees_differ_are_left_out(static, in_every_form):
+    model, calls, (batch, *_) = in_every_form
+    tree, other = (static.call(calls[form], batch).tree for form in ("static", "static"))
+    assert static.same_trees(tree, other, batch).all()
+    level = other.levels[0]
+    graph = int(batch.batch[-1])
+    node = (level.batch == graph).nonzero().view(-1)
+    clusters = level.cluster[node]
+    assert len(set(clusters.tolist())) > 1
+    level.cluster[node[clusters == clusters[0]][-1]] = clusters[-1]
+    assert (~static.same_trees(tree, other, batch)).nonzero().tolist() == [[graph]]
+
+    def differs(*given):
+        return model(*given)._replace(tree=other)
+
+    with pytest.raises(AssertionError, match=r"the trees of 4.2% of the graphs differ"):
+        static.check(model, differs, batch)
+
+
+def test_times_of_every_form(static, real, monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    config, graphs = real
+    config = config.replace(batch_size=24, max_height=1)
+    buckets = static.Buckets.of(static.sizes(graphs, static.epoch(graphs, config.batch_size, 0)))
+    times = static.timed(config, graphs, buckets, torch.device("cpu"), seconds=0.1)
+    assert list(times) == ["dynamic", "static", "static, compiled"]
+    assert min(times.values()) > 0
 
 
 def test_report(static):

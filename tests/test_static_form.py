@@ -1,6 +1,7 @@
 """StaticForm and the captured training step: what fits in static form, what does not in dynamic form."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -8,7 +9,16 @@ from classifiers import CLASSES, Classifier, Replayed, adam, rings
 from torch import Tensor
 from torch.nn import functional
 
-from gpn_ops.nn import Buckets, Capacity, CapturedTraining, StaticForm, halving
+from gpn_ops.nn import (
+    Buckets,
+    Capacity,
+    CapturedTraining,
+    ParseHierarchy,
+    ParsePooling,
+    StaticForm,
+    halving,
+)
+from gpn_ops.nn.static import _Sizes
 
 BUCKETS = Buckets(64, 128)
 BATCHES = [rings(9, 12, 20), rings(10, 9, 18), rings(30), rings(5, 6, 7, 9, 13)]
@@ -79,6 +89,48 @@ def test_measured_sizes_grow_until_everything_fits():
     assert counts[2] == counts[1] <= 2
     assert counts[3] == counts[2] + 1
     assert counts[5:] == [counts[4]] * 2
+
+
+def test_edges_without_reverses_are_pairs_of_their_own():
+    """Measured too: there are more pairs than by default there is room for."""
+    torch.manual_seed(0)
+    x, edge_index, _, batch, size = rings(20, 21, seed=1)
+    static = StaticForm(ParseHierarchy(ParsePooling(8)), BUCKETS, 8)
+    for _ in range(3):
+        static(x, edge_index[:, edge_index[0] < edge_index[1]], None, batch, size)
+    assert static.misfits == 1
+    # As many edges of a ring as there are self-loops.
+    loops = torch.arange(41).expand(2, -1)
+    static = StaticForm(ParseHierarchy(ParsePooling(8)), BUCKETS, 8)
+    for _ in range(3):
+        static(x, torch.cat([edge_index, loops], dim=1), None, batch, size)
+    assert static.misfits == 1
+
+
+def test_a_given_number_of_pairs_that_is_too_small_grows():
+    torch.manual_seed(0)
+    static = StaticForm(Classifier(), Buckets(64, 128, 4), 8)
+    for _ in range(5):
+        static(*rings(20, 21, seed=1))
+    assert static.misfits <= 2
+
+
+def test_what_was_dropped_at_random_needs_more_room_not_more_levels():
+    """A tree that does not fit is followed by a smaller one, which is measured."""
+    torch.manual_seed(0)
+    given = rings(20, 21, seed=1)
+    tree, capacity, sizes = Classifier()(*given).tree, BUCKETS(41, 82), _Sizes(BUCKETS, 8, None)
+    found = []
+    for _ in range(4):
+        sizes.grow(capacity, tree, 41)
+        found.append(sizes.shapes[capacity])
+    # A level at which nothing shrinks comes first: of that one too, the tree tells nothing.
+    assert [len(shapes) - len(tree.levels) for shapes in found] == [1, 2, 2, 2]
+    for before, after in itertools.pairwise(found[1:]):
+        assert after[0] == before[0] == capacity
+        for one, other, below in zip(before[1:], after[1:], after[:-1], strict=True):
+            assert one.nodes < other.nodes or other.nodes == below.nodes
+            assert one.edges < other.edges or other.edges == below.edges
 
 
 def test_more_graphs_than_said():

@@ -10,7 +10,10 @@ NOTES = """\
 Nodes and edges are padded together, to steps of one eighth, so that a batch gets as much padding as the
 scarcer of the two needs. The last batch of an epoch is smaller than the others and has a size of its own. The
 static form also has the work of the padding and of the graphs that have stopped shrinking; compiling joins
-what lies between the matrix products. What a GPU saves by it, launches and waits, is [modelled](cuda.md)."""
+what lies between the matrix products, and keeps up to 64 MiB an MLP for backward where the dynamic form keeps
+4. Two scores that rounding alone sets apart may compare differently, so a few graphs can have another tree,
+as they can in another dtype; they are left out where outputs and gradients are compared. What a GPU saves by
+the static form, launches and waits, is [modelled](cuda.md)."""
 
 
 def _added(buckets: list[dict[str, Any]], what: str) -> str:

@@ -73,7 +73,8 @@ def graph_of_node(batch: Tensor | None, x: Tensor) -> Tensor:
     Raises:
         RuntimeError: if ``batch`` is not int64 with a number for every row of ``x``.
     """
-    check_features("x", x)
+    check_tensor("x", x)
+    check_shape("x", x, ("num_nodes", None), ("...", None))
     if batch is None:
         return torch.zeros(x.size(0), dtype=torch.int64, device=x.device)
     check_batch(batch, x.size(0), "x", x)

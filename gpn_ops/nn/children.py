@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import LayerNorm, Linear, Module, Parameter
 
 from gpn_ops.ops.tiles import LAYER_NORM_EPS, autocast_off, wide_dtype
@@ -45,6 +46,8 @@ def is_untouched(module: Module) -> bool:
 
 # What a layer may keep for backward where that is left to us: little beside the features of a large graph.
 KEPT_BYTES = 2**22
+# Of one that is compiled for its size. It computes padding too, which keeping more makes up for.
+KEPT_BYTES_COMPILED = 2**26
 
 
 def keeps_nothing(recompute: bool | str, kept_values: int) -> bool:
@@ -52,8 +55,11 @@ def keeps_nothing(recompute: bool | str, kept_values: int) -> bool:
     if not torch.is_grad_enabled():
         return True
     if recompute == "auto":
-        # A compiled layer serves all sizes.
-        return torch.compiler.is_compiling() or kept_values * 4 > KEPT_BYTES
+        if not torch.compiler.is_compiling():
+            return kept_values * 4 > KEPT_BYTES
+        # A layer that is compiled for all sizes serves large ones too; what is exported has no backward.
+        known = statically_known_true(kept_values * 4 <= KEPT_BYTES_COMPILED)
+        return torch.compiler.is_exporting() or not known
     return bool(recompute)
 
 

@@ -14,7 +14,7 @@ from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr, check_values
 from gpn_ops.ops import waits
 
-from ._inputs import check_at_least, checked_edges, graph_of_node, number_of_graphs
+from ._inputs import check_at_least, check_features, checked_edges, graph_of_node, number_of_graphs
 from .connect import fit
 from .multiset import Reduce
 from .pad import Capacity, Room
@@ -148,6 +148,7 @@ class ParseHierarchy(torch.nn.Module):
         if batch is None and batch_size is None:
             batch_size = 1
         edge_index = checked_edges(edge_index)
+        check_features("x", x)
         batch = graph_of_node(batch, x)
         if edge_attr is not None:
             check_edge_attr(edge_attr, edge_index, "max")  # The pool knows whether it takes integers.
@@ -180,7 +181,8 @@ class ParseHierarchy(torch.nn.Module):
             levels.append(_level(graphs, pooled))
             graphs = _Graphs(pooled.x, pooled.edge_index, pooled.edge_attr, pooled.batch)
         left.append(graphs)
-        roots = torch.cat([part.x for part in left])
+        # Under autocast, networks give half precision, and a graph that never shrank has what came in.
+        roots = torch.cat([part.x for part in left]).to(x.dtype)
         x = self.readout(roots, torch.cat([part.batch for part in left]), batch_size)
         if not levels and torch.is_grad_enabled():
             # DistributedDataParallel waits for a gradient of every parameter, also of a rank without edges.
@@ -195,6 +197,7 @@ class ParseHierarchy(torch.nn.Module):
         shapes = _checked_capacity(capacity, graphs, batch_size)
         assert batch_size is not None
         num_graphs = batch_size + 1  # The last one is the padding.
+        dtype = graphs.x.dtype
         height = torch.zeros(batch_size, dtype=torch.int64, device=graphs.x.device)
         goes_on = ops.progress(graphs.edge_index, graphs.batch, num_graphs).goes_on
         overflow = torch.zeros((), dtype=torch.bool, device=graphs.x.device)
@@ -215,7 +218,7 @@ class ParseHierarchy(torch.nn.Module):
             graphs = _Graphs(pooled.x, pooled.edge_index, pooled.edge_attr, pooled.batch)
         if self.max_height is None or self.max_height > len(levels):
             overflow = overflow | (goes_on > 0).any()
-        x = self.readout(graphs.x, graphs.batch, num_graphs)[:batch_size]
+        x = self.readout(graphs.x.to(dtype), graphs.batch, num_graphs)[:batch_size]
         if levels:
             # Between levels NaN would be an error of the next one; what decodes goes through the last.
             levels[-1].pooled = torch.where(overflow, torch.nan, levels[-1].pooled)

@@ -68,7 +68,8 @@ class DeepSets(torch.nn.Module):
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
         recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers again. If
             :obj:`False`, they are stored. If :obj:`"auto"`, on the CPU they are stored if small (4 MiB per
-            MLP), which is faster. Results are the same. (default: :obj:`"auto"`)
+            MLP; 64 MiB, if the layer is compiled for one size), which is faster. Results are the same.
+            (default: :obj:`"auto"`)
 
     Example:
         >>> import torch

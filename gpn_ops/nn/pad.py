@@ -6,10 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gpn_ops import ops
 from gpn_ops.checks import check_edge_attr
 
 from ._inputs import checked_edges, graph_of_node, number_of_graphs
-from .tree import ParseTree
+from .tree import Level, ParseTree
 
 STEPS = 8
 
@@ -67,7 +68,7 @@ def pad(
     ``LayerNorm`` of PyG needs :obj:`mode="node"` or the batch; norms by degree are not concerned.
 
     Args:
-        x (torch.Tensor): The node features, :math:`[n, d]`.
+        x (torch.Tensor): The node features, :math:`[n, d]`, of any dtype.
         edge_index (torch.Tensor): The edges, :math:`[2, m]`.
         edge_attr (torch.Tensor, optional): Their attributes, :math:`[m, \ldots]`.
         batch (torch.Tensor, optional): The graph of every node, :math:`[n]`; of :obj:`None`, there is one.
@@ -208,20 +209,26 @@ def measured(capacity: Capacity, tree: ParseTree, num_nodes: int) -> tuple[Capac
         tuple: As many capacities as the tree has levels, and one. The first is :obj:`capacity`.
     """
     first = Capacity(*capacity)
+    # An edge without a reverse, or a self-loop, is a pair alone; coarse graphs have no more such than these.
+    if first.pairs is None and any(map(_has_lone_edges, tree.levels)):
+        first = first._replace(pairs=first.edges)
     shapes, nodes = [first], num_nodes
     num_edges = max((level.edge_index.size(1) for level in tree.levels), default=0)
     for height, level in enumerate(tree.levels, start=1):
         nodes -= level.x.size(0) - level.pooled.size(0)  # Finished graphs stay, with their roots.
         # How many edges the top level left, if any, the tree does not tell.
         edges = tree.levels[min(height, len(tree.levels) - 1)].edge_index.size(1)
-        shapes.append(
-            Capacity(
-                min(_share(first.nodes, nodes, num_nodes), shapes[-1].nodes),
-                min(_share(first.edges, edges, num_edges), shapes[-1].edges),
-                first.pairs,
-            )
+        room = Capacity(
+            min(_share(first.nodes, nodes, num_nodes), shapes[-1].nodes),
+            min(_share(first.edges, edges, num_edges), shapes[-1].edges),
         )
+        shapes.append(room if first.pairs is None else room._replace(pairs=first.pairs))
     return tuple(shapes)
+
+
+def _has_lone_edges(level: Level) -> bool:
+    edge_index = level.edge_index
+    return 2 * ops.undirected(edge_index, level.x.size(0)).pairs.size(1) > edge_index.size(1)
 
 
 def _share(capacity: int, part: int, whole: int) -> int:

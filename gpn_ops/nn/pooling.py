@@ -104,8 +104,9 @@ class ParsePooling(torch.nn.Module):
             (default: :obj:`"sum"`)
         recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers of the MLPs
             again. If :obj:`False`, they are stored, which takes several rows of features per node and edge.
-            If :obj:`"auto"`, on the CPU they are stored if small (4 MiB per MLP), which is fastest in models
-            whose upper levels are small. Results are the same. (default: :obj:`"auto"`)
+            If :obj:`"auto"`, on the CPU they are stored if small (4 MiB per MLP; 64 MiB, if the layer is
+            compiled for one size), which is fastest in models whose upper levels are small. Results are the
+            same. (default: :obj:`"auto"`)
         directed_scores (bool, optional): If :obj:`True`, the two directions of an edge are scored separately
             in training, so that dropout in the scorer makes them differ, as in the code of the paper. The
             scorer then has twice as many rows. (default: :obj:`False`)

@@ -52,8 +52,8 @@ class EdgeScorer(torch.nn.Module):
         dropout (float, optional): Dropout probability in the hidden layers. (default: :obj:`0.0`)
         recompute (bool or str, optional): If :obj:`True`, backward computes the hidden layers again. If
             :obj:`False`, they are stored: several rows of features per edge. If :obj:`"auto"`, they are
-            stored on the CPU if small (4 MiB), which is faster. One layer has nothing to store. Results are
-            the same. (default: :obj:`"auto"`)
+            stored on the CPU if small (4 MiB; 64 MiB, if the layer is compiled for one size), which is
+            faster. One layer has nothing to store. Results are the same. (default: :obj:`"auto"`)
         edge_dim (int, optional): Size of the attributes of an edge, if its score should depend on them. If
             the edges of a pair (an edge, its reverse, duplicates) have different attributes, their mean
             counts. (default: :obj:`None`)

@@ -1,5 +1,6 @@
 """Models in static form from outside: batches of a few sizes, and the dynamic form for what does not fit."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._inputs import graph_of_node
-from .pad import Buckets, Capacity, PaddedBatch, measured, pad
+from .pad import STEPS, Buckets, Capacity, PaddedBatch, measured, pad
 from .tree import ParseTree
 
 Shapes = tuple[Capacity, ...]
@@ -41,18 +42,34 @@ class _Sizes:
             return
         found, before = measured(capacity, tree, num_nodes), self.shapes.get(capacity)
         if before is not None:
-            found = tuple(
-                Capacity(max(a.nodes, b.nodes), max(a.edges, b.edges), capacity.pairs)
-                for a, b in zip(_to(found, len(before)), _to(before, len(found)), strict=True)
-            )
-            if found == before:  # At the top, a level at which nothing shrinks is none of the tree.
-                found = _to(found, len(found) + 1)
+            pairs = zip(_to(found, len(before)), _to(before, len(found)), strict=True)
+            found = tuple(_larger(ours, theirs) for ours, theirs in pairs)
+            if found == before:  # The tree that did not fit was another, or had one thing more.
+                if len(tree.levels) == len(before) - 1:
+                    # At the top, a level at which nothing shrinks is none of the tree.
+                    found = _to(found, len(found) + 1)
+                else:  # What was dropped at random was something else.
+                    found = tuple(itertools.accumulate(found, _roomier))
         self.shapes[capacity] = found
 
 
 def _to(shapes: Shapes, length: int) -> Shapes:
     """With its last element again, up to a length."""
     return shapes + shapes[-1:] * (length - len(shapes))
+
+
+def _larger(one: Capacity, other: Capacity) -> Capacity:
+    """Room for what either has room for."""
+    nodes, edges = max(one.nodes, other.nodes), max(one.edges, other.edges)
+    room = Capacity(nodes, edges)
+    pairs = max(one.num_pairs, other.num_pairs)
+    return room if pairs <= room.num_pairs else room._replace(pairs=pairs)
+
+
+def _roomier(below: Capacity, shape: Capacity) -> Capacity:
+    """An eighth more, as far as the level below can have it."""
+    more = [min(size + size // STEPS + 1, most) for size, most in zip(shape[:2], below[:2], strict=True)]
+    return _larger(shape, Capacity(*more))
 
 
 class StaticForm(torch.nn.Module):
