@@ -871,7 +871,6 @@ def main() -> None:
     if options.page:
         write_page(json.loads(path.read_text()))
         return
-    saved = json.loads(path.read_text()) if path.exists() else {}
     wanted = wanted_points(options.method, options.workload, options.form)
     is_all = not (options.method or options.workload or options.form)
     also = (ALSO if is_all else ()) if options.also is None else options.also
@@ -881,6 +880,7 @@ def main() -> None:
     }
     print(report(counted, options.card))
     path.parent.mkdir(parents=True, exist_ok=True)
+    saved = json.loads(path.read_text()) if path.exists() else {}  # now: another run may have written
     path.write_text(json.dumps(updated(saved, counted), indent=1) + "\n")
 
 

@@ -23,3 +23,15 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+
+
+def put_shapes_first(app, what, name, obj, options, lines):
+    """Shows a field as `[n, d] – what it is`; napoleon would put its shape below it, as its type."""
+    kinds = [line for line in lines if line.startswith(":type: ")]
+    text = [line for line in lines if line and line not in kinds]
+    if what in ("attribute", "property") and kinds and text:
+        lines[:] = [f"{kinds[0].removeprefix(':type: ')} – {text[0]}", *text[1:]]
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", put_shapes_first, priority=600)  # after napoleon

@@ -1,9 +1,9 @@
 """`torch.compile`, `torch.export` and AOTInductor on a model that pools, for graphs of any size.
 
-The package that AOTInductor writes needs no Python of ours: `torch.ops.load_library` on
-`gpn_ops/libgpn_ops.so` is enough. So it is for the default scorer and DeepSets, which in a program that is
-exported hold rows of features for all edges and nodes at once; the one-layer scorer and the plain reduction
-here never do. A whole hierarchy, in a C++ program: cpp/export.py. Needs a C++ compiler; compiling takes a
+The package that AOTInductor writes needs no Python of gpn_ops, only `torch.ops.load_library` on
+`gpn_ops/libgpn_ops.so`. The same holds for the default scorer and DeepSets. In an exported program, these
+store rows of features for all edges and nodes at once; the one-layer scorer and the plain reduction used here
+never do. cpp/export.py exports a whole hierarchy for a C++ program. Needs a C++ compiler; compiling takes a
 while.
 """
 
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     sizes = (50, 80, 130)
     difference = {}
 
-    # One compilation serves all sizes: recompiling is an error here.
+    # One compilation serves all sizes, so recompiling is an error here.
     compiled = torch.compile(model, fullgraph=True, dynamic=True)
     compiled(*graph(40, args.channels))
     with torch.compiler.set_stance("fail_on_recompile"):

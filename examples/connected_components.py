@@ -1,4 +1,4 @@
-"""The connected components of a `Data`, as a tensor: label them, keep the largest, take the graph apart.
+"""The connected components of a `Data`: label them, keep the largest, split the graph into them.
 
 Directions are ignored, so edges may be stored in one direction or both.
 """
@@ -13,7 +13,7 @@ import gpn_ops
 
 
 def largest_component(data: Data) -> Data:
-    """As PyG's transform `LargestConnectedComponents`, which goes through scipy on the CPU."""
+    """Like PyG's transform `LargestConnectedComponents`, which uses scipy on the CPU."""
     component = gpn_ops.components(data.edge_index, data.num_nodes)
     return data.subgraph(component == component.bincount().argmax())
 
@@ -29,7 +29,7 @@ def as_batch(data: Data) -> Data:
 def take_apart(data: Data) -> list[Data]:
     """One `Data` per component, in the order of their smallest nodes."""
     data = as_batch(data)
-    # The last components may have no edges, so their number is given.
+    # The last components may have no edges, so the number of components is given.
     edges = unbatch_edge_index(data.edge_index, data.batch, int(data.batch[-1]) + 1)
     return [
         Data(x=x, edge_index=edge_index)
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> list[Data]:
 
     print("as a batch:", as_batch(data))
     parts = take_apart(data)
-    print(f"taken apart: {len(parts)} graphs, the first is {parts[0]}")
+    print(f"split into {len(parts)} graphs; the first is {parts[0]}")
     return parts
 
 

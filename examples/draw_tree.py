@@ -12,10 +12,12 @@ from gpn_ops.visualisation import draw_tree
 
 def main(argv: list[str] | None = None) -> str:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", type=int, default=7, help="the graph is a grid of so many nodes by side")
+    parser.add_argument("--size", type=int, default=7, help="side length of the grid that is pooled")
     parser.add_argument("--hidden", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", default="tree.png", help="the picture; its ending says in which format")
+    parser.add_argument(
+        "--output", default="tree.png", help="file for the picture; the suffix sets its format"
+    )
     args = parser.parse_args(argv)
 
     torch.manual_seed(args.seed)

@@ -1,9 +1,9 @@
-"""Edge attributes: convolutions use them, pooling scores edges by them and reduces them to attributes of the
+"""Edge attributes: convolutions use them, and pooling scores edges by them and reduces them to attributes of
 coarse edges.
 
-The graphs are rings whose edges carry two numbers. In class 1, eight successive edges have a high first
-number; in class 0, eight edges anywhere do. All nodes look alike, so a model has to read the edges, and
-after pooling those of the coarse graph.
+The graphs are rings whose edges carry two numbers. In class 1, eight consecutive edges have a high first
+number; in class 0, eight random edges do. All nodes look alike, so a model must read the edges, and after
+pooling those of the coarse graph.
 """
 
 import argparse
@@ -27,7 +27,8 @@ class Net(torch.nn.Module):
             GINEConv(Sequential(Linear(hidden, hidden), ReLU(), Linear(hidden, hidden)), edge_dim=edge_dim)
             for _ in range(4)
         )
-        # "mean": attributes that are no weights should not grow with the number of edges that become one.
+        # "mean": attributes that are not weights should not grow with the number of edges that merge into
+        # one.
         self.pool = ParsePooling(hidden, edge_reduce="mean", edge_dim=edge_dim, recompute=False)
         self.norm = torch.nn.LayerNorm(hidden)
         self.head = Linear(hidden, num_classes)

@@ -1,11 +1,11 @@
-"""GNNExplainer on a pooled model: which nodes does the answer depend on?
+"""GNNExplainer on a model that pools: which nodes does the prediction depend on?
 
-A mask over the nodes passes through pooling like any feature. A mask over the edges fits the convolutions
-before the first pooling only: the coarse graph has edges of its own. PyG puts the mask on every convolution
-but those that say `explain = False`.
+A node mask passes through pooling like any feature. An edge mask fits only the convolutions before the first
+pooling, because the coarse graph has other edges. PyG applies the mask to every convolution except those with
+`explain = False`.
 
-The motifs decide the class, and the made graphs know which nodes belong to one. The figure at the end
-says how often such a node gets a higher score than another node of its graph.
+The motifs determine the class, and the generated graphs record which nodes belong to one. The figure at the
+end tells how often such a node gets a higher score than another node of its graph.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Net(torch.nn.Module):
 
 
 def ranking(score: Tensor, positive: Tensor) -> float:
-    """How often a positive has the higher score of the two (the area under the ROC curve)."""
+    """How often a positive gets a higher score than a negative (the area under the ROC curve)."""
     difference = score[positive].unsqueeze(1) - score[~positive].unsqueeze(0)
     return ((difference > 0).float() + 0.5 * (difference == 0).float()).mean().item()
 
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> float:
             cross_entropy(model(data.x, data.edge_index, data.batch), data.y).backward()
             optimizer.step()
 
-    model.conv2.explain = False  # It runs on the coarse graph.
+    model.conv2.explain = False  # This convolution runs on the coarse graph.
     explainer = Explainer(
         model.eval(),
         GNNExplainer(epochs=100, lr=0.05),

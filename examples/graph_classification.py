@@ -1,7 +1,7 @@
 """Graph classification. Every graph is pooled until it stops shrinking, so each has its own number of levels.
 
-By default the graphs are made on the spot: random trees with houses or cycles attached. `--dataset
-PROTEINS` trains on that set of TUDataset instead, which PyG downloads.
+By default the graphs are generated: random trees with houses or cycles attached. `--dataset PROTEINS` trains
+on that TUDataset instead, which PyG downloads.
 """
 
 import argparse
@@ -23,7 +23,7 @@ class Net(torch.nn.Module):
     def __init__(self, in_channels: int, hidden: int, num_classes: int):
         super().__init__()
         self.encoder = Linear(in_channels, hidden)
-        # Small graphs: what the scorer computes is kept for backward, which is faster.
+        # For small graphs it is faster to store the results of the scorer for backward.
         pool = ParsePooling(hidden, recompute=False)
         self.parser = ParseHierarchy(pool, gnn=GCN(hidden, hidden, num_layers=2))
         self.head = Sequential(Linear(hidden, hidden), ReLU(), Linear(hidden, num_classes))
@@ -56,8 +56,8 @@ def test(model: torch.nn.Module, loader: DataLoader) -> float:
 
 def main(argv: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", help="a name of TUDataset (default: graphs made on the spot)")
-    parser.add_argument("--root", default="data/TUDataset", help="where its files are, or will be")
+    parser.add_argument("--dataset", help="name of a TUDataset (default: generated graphs)")
+    parser.add_argument("--root", default="data/TUDataset", help="folder of its files")
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.002)

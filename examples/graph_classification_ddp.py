@@ -1,6 +1,8 @@
-"""Graph classification on several processes: each has a share of every batch, DDP averages the gradients.
+"""Graph classification on several processes: each gets a share of every batch, and DDP averages the
+gradients.
 
-Starts its processes itself. On GPUs, one process each: `--backend nccl --processes <number of GPUs>`.
+The script starts its processes. On GPUs, use one process for each: `--backend nccl --processes <number of
+GPUs>`.
 """
 
 import argparse

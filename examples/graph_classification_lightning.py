@@ -1,14 +1,18 @@
-"""Graph classification with PyTorch Lightning, which runs the loop: `pip install lightning`."""
+"""Graph classification with PyTorch Lightning, which runs the training loop."""
 
 import argparse
 
-import lightning
 import torch
 from graph_classification import Net
 from motifs import FEATURES, motif_graphs
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 from torch_geometric.data.lightning import LightningDataset
+
+try:
+    import lightning
+except ImportError as error:
+    raise SystemExit(f"This example needs PyTorch Lightning: pip install lightning ({error})") from error
 
 
 class Classifier(lightning.LightningModule):

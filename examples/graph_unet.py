@@ -1,10 +1,11 @@
-"""A Graph U-Net with parsing: an encoder of a fixed depth, and a decoder that adds what the encoder saw.
+"""A Graph U-Net with parsing: an encoder of fixed depth, and a decoder with skip connections from the
+encoder.
 
-PyG's `GraphUNet` keeps the highest-scored nodes and gives the others zeros on the way back. Here every
-node is in a cluster, so un-pooling reaches all of them.
+PyG's `GraphUNet` keeps the highest-scored nodes, and un-pooling sets the others to zero. Here every node is
+in a cluster, so un-pooling reaches all of them.
 
-The graph is made on the spot: points on two moons, joined to their nearest neighbours. The task is to
-tell the moons apart, with eight labels each.
+The graph is generated: points on two moons, joined to their nearest neighbours. The task is to separate the
+moons, given eight labels of each.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Node classification on a graph that is trained on in pieces.
+"""Node classification on a large graph, trained on parts of it.
 
-Pooling needs both directions of an edge: where one is stored, only its first node can choose it.
-`RandomNodeLoader` and `ClusterLoader` give induced subgraphs, which have both. `NeighborLoader` samples
-edges towards its seeds only, unless `subgraph_type="bidirectional"`.
+Pooling needs both directions of every edge, because an edge can only be chosen by its first node.
+`RandomNodeLoader` and `ClusterLoader` return induced subgraphs, which have both directions. `NeighborLoader`
+samples only edges towards its seeds, unless `subgraph_type="bidirectional"`.
 
-`ClusterLoader` needs METIS, which pyg-lib has, and `NeighborLoader` pyg-lib or torch-sparse.
+`ClusterLoader` and `NeighborLoader` need pyg-lib or torch-sparse.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from gpn_ops.nn import ParsePooling
 
 
 class Net(torch.nn.Module):
-    """Local features, and beside them those of the cluster around a node."""
+    """Classifies a node by its own features and those of its cluster."""
 
     def __init__(self, in_channels: int, hidden: int, num_classes: int):
         super().__init__()
@@ -41,7 +41,7 @@ class Net(torch.nn.Module):
 
 
 def communities(num_nodes: int, num_communities: int = 10) -> Data:
-    """Six edges a node, five of them inside its community."""
+    """Six edges per node, five of them inside its community."""
     y = torch.randint(num_communities, (num_nodes,)).sort().values
     size = y.bincount(minlength=num_communities)
     first = size.cumsum(0) - size
@@ -86,13 +86,13 @@ def main(argv: list[str] | None = None) -> float:
         model.train()
         for part in tqdm(loader, desc=f"epoch {epoch + 1}", leave=False, disable=None):
             assert is_undirected(part.edge_index, num_nodes=part.num_nodes)
-            # A NeighborLoader puts the nodes that it was asked for first.
+            # A NeighborLoader puts its seed nodes first.
             wanted = part.train_mask if args.loader != "neighbor" else torch.arange(part.batch_size)
             optimizer.zero_grad()
             loss = cross_entropy(model(part.x, part.edge_index)[wanted], part.y[wanted])
             loss.backward()
             optimizer.step()
-    # Inference needs little memory, so that the whole graph fits where training on it might not.
+    # Inference needs less memory than training, so the whole graph fits.
     model.eval()
     with torch.no_grad():
         correct = model(data.x, data.edge_index).argmax(dim=1) == data.y
@@ -102,4 +102,7 @@ def main(argv: list[str] | None = None) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ImportError as error:  # PyG names the packages that a loader needs.
+        raise SystemExit(f"error: {error}") from error

@@ -1,4 +1,4 @@
-"""Graphs made on the spot, for the examples that need a set of them."""
+"""Generates the graphs that several examples train on."""
 
 import torch
 from torch.nn.functional import one_hot
@@ -13,7 +13,7 @@ FEATURES = 8
 def motif_graphs(num_graphs: int = 300, num_motifs: int = 3) -> list[Data]:
     """Random trees of 20 nodes with houses (class 0) or cycles of six (class 1) attached.
 
-    The features of a node are its degree, one-hot. ``node_mask`` says which nodes belong to a motif.
+    The features of a node are its degree, one-hot. ``node_mask`` marks the nodes that belong to a motif.
     """
     graphs = []
     for label, motif in enumerate(("house", "cycle")):

@@ -1,7 +1,7 @@
 """Node classification with un-pooling: up the pooling tree, and down again to the nodes.
 
-By default the graph is made on the spot: five communities with noisy features. `--dataset Cora` trains
-on that set of Planetoid instead, which PyG downloads.
+By default the graph is generated: five communities with noisy features. `--dataset Cora` trains on that
+Planetoid data set instead, which PyG downloads.
 """
 
 import argparse
@@ -23,7 +23,7 @@ class Net(torch.nn.Module):
     def __init__(self, in_channels: int, hidden: int, num_classes: int):
         super().__init__()
         self.encoder = Linear(in_channels, hidden)
-        # Edges are left out at random, so that the tree is not the same in every step.
+        # Edges are dropped at random, so that the tree differs from step to step.
         pool = ParsePooling(hidden, drop_edge=0.5, self_loops=True)
         gnn, multiset_gnn = (GCN(hidden, hidden, num_layers=2) for _ in range(2))
         self.parser = ParseHierarchy(pool, gnn, multiset_gnn, max_height=4)
@@ -31,7 +31,8 @@ class Net(torch.nn.Module):
         self.head = Linear(hidden, num_classes)
 
     def down(self, z: torch.Tensor, level: Level) -> torch.Tensor:
-        # Pooling multiplied by a sum over the inner edges of a cluster: their number makes it a mean.
+        # Pooling multiplied by a sum over the inner edges of a cluster; dividing by their number makes it a
+        # mean.
         z = self.parser.pool.unpool(z / level.inner_edges.unsqueeze(-1), level.cluster)
         return self.decoder(z + level.x, level.edge_index)
 
@@ -52,8 +53,8 @@ def communities(num_communities: int = 5, size: int = 60) -> Data:
 
 def main(argv: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", help="a name of Planetoid (default: a graph made on the spot)")
-    parser.add_argument("--root", default="data/Planetoid", help="where its files are, or will be")
+    parser.add_argument("--dataset", help="name of a Planetoid data set (default: a generated graph)")
+    parser.add_argument("--root", default="data/Planetoid", help="folder of its files")
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--lr", type=float, default=0.01)

@@ -1,8 +1,8 @@
 """Argument checks of the operators, for fake tensors and plain PyTorch.
 
 The functions, their texts and their order are those of csrc/checks.h and csrc/core/errors.h, so a user reads
-one message whichever implementation ran. Most read dtypes, shapes and devices only, and so work on fake
-tensors and symbolic sizes. Those that end in ``_values`` read the data: on an accelerator they wait for it.
+the same message whichever implementation ran. Most read only dtypes, shapes and devices, and so work on fake
+tensors and symbolic sizes. Those that end in ``_values`` read the data, and so wait for an accelerator.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def check(condition: bool | torch.SymBool, message: Callable[[], str]) -> None:
-    # Not an if statement: on a size that is only known at run time this becomes a run-time assertion. Dynamo
-    # takes no message that speaks of such a size.
+    # Not an if statement: for a size that is only known at run time, this becomes a run-time assertion.
+    # Dynamo accepts no message that mentions such a size.
     if torch.compiler.is_dynamo_compiling():
         torch._check(condition)
     else:
@@ -58,7 +58,8 @@ def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
 
 
 def check_shape(name: str, tensor: Tensor, *sizes: Size) -> None:
-    """Check a shape given as (name, value or None) a dimension; ``("...", None)`` at the end allows more."""
+    """Checks a shape given as (name, value or None) per dimension; ``("...", None)`` at the end allows
+    more."""
 
     def wrong() -> str:
         names = ", ".join(size_name for size_name, _ in sizes)
@@ -95,7 +96,7 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 
 def check_apart(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """What is written in place, of what is read meanwhile. Not for fake tensors, which have no memory."""
+    """Checks that a tensor written in place shares no memory with one that is read. Not for fake tensors."""
     begin, end = _extent(tensor)
     other_begin, other_end = _extent(other)
     if begin < other_end and other_begin < end:
@@ -141,16 +142,16 @@ def check_batch(batch: Tensor, num_nodes: int | torch.SymInt | None, other_name:
 
 
 def check_metadata(edge_index: Tensor, scores: Tensor | None, num_nodes: int | torch.SymInt | None) -> None:
-    """Check everything that can be known without reading data.
+    """Checks everything that can be known without reading data.
 
     Args:
         edge_index: expected int64 or int32 ``[2, num_edges]``.
-        scores: expected floating ``[num_edges]`` on the device of ``edge_index``; ``None`` for an operator
-            that takes no scores.
+        scores: expected floating ``[num_edges]`` on the device of ``edge_index``; ``None`` for operators
+            without scores.
         num_nodes: expected ``None`` or non-negative.
 
     Raises:
-        RuntimeError: for the first expectation, in the order above, that does not hold.
+        RuntimeError: For the first of these expectations that does not hold.
     """
     check_tensor("edge_index", edge_index)
     if edge_index.dtype not in INDEX_DTYPES:
@@ -170,12 +171,11 @@ def check_metadata(edge_index: Tensor, scores: Tensor | None, num_nodes: int | t
 
 
 def check_values(edge_index: Tensor, scores: Tensor | None, num_nodes: int | None) -> None:
-    """Check the node ids, then the scores, of arguments that passed :func:`check_metadata`.
+    """Checks the node ids, then the scores, of arguments that passed :func:`check_metadata`.
 
     Raises:
-        RuntimeError: if a node id is out of range, naming the id at the lowest edge position
-            (``edge_index[0]`` before ``edge_index[1]`` at the same position); else if a score is NaN, naming
-            the first.
+        RuntimeError: If a node id is out of range, naming the first in order of edges (``edge_index[0]``
+            before ``edge_index[1]``); else if a score is NaN, naming the first.
     """
     num_edges = edge_index.size(1)
     if num_edges == 0:
@@ -213,7 +213,7 @@ def check_x_and_cluster(x: Tensor, cluster: Tensor) -> None:
 
 
 def check_rows(name: str, tensor: Tensor, x: Tensor, rows: int | torch.SymInt) -> None:
-    """Check for the dtype and device of ``x``, and for so many rows like its own."""
+    """Checks for the dtype and device of ``x``, and for ``rows`` rows of its shape."""
 
     def wrong() -> str:
         return f"{name}: expected {rows} rows like those of x, {list(x.shape)}, got {list(tensor.shape)}"
@@ -227,7 +227,7 @@ def check_rows(name: str, tensor: Tensor, x: Tensor, rows: int | torch.SymInt) -
 
 
 def sum_dtype(tensor: Tensor) -> torch.dtype:
-    """In what dtype values are summed: half precision in float32, rounded once at the end."""
+    """The dtype in which values are summed: float32 for half precision, which is rounded once at the end."""
     return torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype
 
 
@@ -240,7 +240,7 @@ def check_pairs(h: Tensor, pairs: Tensor) -> None:
 
 
 def check_cluster_values(cluster: Tensor, lowest: int, what: str, size: int) -> None:
-    """Check that clusters lie in ``[lowest, size)``, where ``what`` is the name of ``size``."""
+    """Checks that clusters lie in ``[lowest, size)``, where ``what`` is the name of ``size``."""
     bad = ((cluster < lowest) | (cluster >= size)).nonzero()
     if bad.numel() > 0:
         at = int(bad[0, 0])
@@ -251,7 +251,7 @@ def check_cluster_values(cluster: Tensor, lowest: int, what: str, size: int) -> 
 
 
 def check_batch_values(edge_index: Tensor, batch: Tensor) -> None:
-    """Check that no edge joins two graphs."""
+    """Checks that no edge joins two graphs."""
     row, col = batch.index_select(0, edge_index[0]), batch.index_select(0, edge_index[1])
     differ = (row != col).nonzero()
     if differ.numel() > 0:
@@ -263,5 +263,5 @@ def check_batch_values(edge_index: Tensor, batch: Tensor) -> None:
 
 
 def check_pair_values(pairs: Tensor, num_nodes: int) -> None:
-    """Check that the nodes of all pairs exist."""
+    """Checks that the nodes of all pairs exist."""
     _check_ends("pairs", pairs, num_nodes)

@@ -1,4 +1,4 @@
-"""Parsing edges that do not fit in memory."""
+"""Parses edges that do not fit in memory."""
 
 from collections.abc import Iterable
 
@@ -10,35 +10,35 @@ from .checks import check_metadata, check_values, dtype_name
 
 # Nodes are merged in tiles that stay in the cache.
 _TILE_BYTES = 4 << 20
-# Small chunks are gathered until there are so many edges a node, and so many in all, since a merge visits
-# every node.
+# Small chunks are gathered until they have this many edges per node and in total, because every merge visits
+# all nodes.
 _EDGES_PER_NODE = 2
 _LEAST_EDGES = 1 << 16
 
 
 def parse_chunks(chunks: Iterable[tuple[Tensor, Tensor]], num_nodes: int) -> Tensor:
-    r"""Parses a graph whose edges arrive in chunks: from a generator, from memory-mapped files, from a
-    network.
+    r"""Parses a graph whose edges arrive in chunks, such as from a generator, from memory-mapped files or
+    from a network.
 
-    The result has the bits of :func:`~gpn_ops.parse` on all chunks put together. Memory does not depend on
-    the number of edges: beside one chunk and a few MB it is at most :math:`68n` bytes (:math:`88n` for
-    float64), and :math:`28n` (:math:`40n`) if every chunk has at least :math:`2n` edges, as such chunks are
-    not copied. Time is linear in the edges, however small the chunks are.
+    The result is bit-equal to :func:`~gpn_ops.parse` on all chunks together. Memory does not depend on the
+    number of edges. Beside one chunk and a few MB, it is at most :math:`68n` bytes (:math:`88n` for float64).
+    If every chunk has at least :math:`2n` edges, it is at most :math:`28n` (:math:`40n`), because such chunks
+    are not copied. Time is linear in the number of edges, however small the chunks are.
 
     Args:
-        chunks (iterable): Pairs of ``edge_index`` and ``scores`` as :func:`~gpn_ops.parse` takes them, all on
-            one device and with one dtype of scores. Their order is that of the edges: among equal scores the
-            first edge wins. Once the next chunk is asked for, a chunk is not looked at again, so its memory
-            may be reused.
+        chunks (iterable): Pairs of ``edge_index`` and ``scores``, as for :func:`~gpn_ops.parse`, all on one
+            device and with one dtype of scores. The order of the chunks is the order of the edges: among
+            equal scores, the first edge wins. The memory of a chunk may be reused as soon as the next chunk
+            is requested.
         num_nodes (int): The number of nodes :math:`n`.
 
     Returns:
         torch.Tensor: The cluster of every node, int64 :math:`[n]`, on the device of the chunks.
 
     Raises:
-        RuntimeError: As :func:`~gpn_ops.parse`, with the number of the chunk, counted from 0, before the
-            text, and positions counted from the beginning of that chunk. Errors in values may be raised only
-            after further chunks have been asked for.
+        RuntimeError: As :func:`~gpn_ops.parse`. The message starts with the number of the chunk, counted from
+            0, and gives positions within that chunk. An error in values may be raised only after further
+            chunks have been requested.
 
     Example:
         >>> import torch
@@ -69,7 +69,7 @@ def parse_chunks(chunks: Iterable[tuple[Tensor, Tensor]], num_nodes: int) -> Ten
 
 
 class _Best:
-    """The best edge of every node so far, and the edges that wait to be compared with it."""
+    """The best edge of every node so far, and the edges yet to be compared with it."""
 
     def __init__(self, num_nodes: int, device: torch.device, dtype: torch.dtype):
         self.num_nodes, self.device, self.dtype = num_nodes, device, dtype
@@ -114,7 +114,7 @@ class _Best:
             self.waiting = []
 
     def merge(self, chunks: list[tuple[int, int]], edge_index: Tensor, scores: Tensor) -> None:
-        """Compare these edges, of the chunks with these numbers and ends, with the best so far."""
+        """Compares the edges of the given chunks with the best so far."""
         try:
             dominant = torch.ops.gpn.dominant(edge_index, scores, self.num_nodes)
         except RuntimeError:
@@ -128,7 +128,7 @@ class _Best:
             raise
         for node in keys.tiles(self.num_nodes, _TILE_BYTES):
             code, column, _ = keys.best_of_part(edge_index, scores, dominant, node)
-            # Strictly: among equal scores the earlier chunk has the lower edge ids.
+            # A strict comparison: among equal scores, the earlier chunk has the lower edge ids.
             better = code > self.code[node]
             torch.maximum(code, self.code[node], out=self.code[node])
             torch.where(better, column, self.choices[1, node], out=self.choices[1, node])

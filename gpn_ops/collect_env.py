@@ -1,6 +1,6 @@
 """Prints what a bug report needs: ``python -m gpn_ops.collect_env``.
 
-Where gpn_ops cannot be imported, run this file by its path: it stands on its own and then reports why.
+If gpn_ops cannot be imported, run this file by its path: it needs nothing else and reports why.
 """
 
 import os
@@ -69,7 +69,7 @@ def collect() -> dict[str, str]:
     ]
     return {
         "gpn_ops": _version_of("gpn_ops"),
-        # torch first: where it finds GPUs it starts CUDA, and only then the CUDA library is loaded.
+        # torch first: if it finds GPUs it starts CUDA, and only then is the CUDA library loaded.
         **_torch(),
         **_libraries(),
         "torch_geometric": _version_of("torch_geometric"),

@@ -1,15 +1,14 @@
-"""Parsing and coarsening a graph whose edges are sharded over the processes of ``torch.distributed``.
+"""Parses and coarsens a graph whose edges are sharded over the processes of ``torch.distributed``.
 
-Every rank holds a shard of the edges, with global node ids, and :math:`O(n)` memory; edges are never
-gathered. All functions are collective: every rank of the group calls them, with arguments that fit together.
-Before any data is exchanged the ranks tell each other whether they got through their own part and with what
-arguments, so bad input on one rank is an error on all of them, with the same text.
+Every rank holds a shard of the edges, with global node ids, and :math:`O(n)` memory. Edges are never
+gathered. All functions are collective: every rank of the group calls them, with consistent arguments. Before
+they exchange data, the ranks compare their arguments and report whether their own part succeeded. So bad
+input on one rank raises the same error on all ranks.
 
-Tested with gloo. NCCL is untried, for want of GPUs.
+Tested with gloo. NCCL has not been tried, for lack of GPUs.
 
-A rank that is lost in the middle is noticed by the backend: gloo's neighbours of that rank fail at once,
-and everybody else as soon as these end or the timeout of the group has passed (``init_process_group(timeout=
-...)``).
+If a rank is lost during a call, the backend notices. With gloo, the neighbours of that rank fail at once, and
+the others when these exit or when the timeout of the group expires (``init_process_group(timeout=...)``).
 """
 
 import json
@@ -40,31 +39,31 @@ def parse(
 ) -> Tensor:
     r"""Parses a graph whose edges are sharded over the ranks of a group.
 
-    The result, on every rank, has the bits of :func:`gpn_ops.parse` on the shards put together in rank order.
+    The result on every rank is bit-equal to :func:`gpn_ops.parse` on the shards, concatenated in rank order.
 
-    Each rank finds its own best edge of every node. One maximum over the ranks settles the scores; a second
-    one, over the rank and the column of those who reach it, settles ties (the lowest rank has the lowest edge
-    ids) and tells everyone the column. These two all-reduces carry 8 to 16 bytes a node. The components of
-    the choices are then found on every rank alike.
+    Each rank finds the best edge of every node in its own shard. A first all-reduce finds the maximum of
+    their scores. A second one breaks ties in favour of the lowest rank, which has the lowest edge ids, and
+    tells all ranks the column of the winner. Both together carry 8 to 16 bytes per node. Then every rank
+    finds the components of the chosen edges.
 
     Args:
         edge_index (torch.Tensor): The edges of this rank, int64 or int32 :math:`[2, m_r]`, with global node
-            ids, in any order; any distribution over the ranks is legal, empty shards included. On a device
-            that the group's backend serves: the CPU for gloo, CUDA for NCCL.
-        scores (torch.Tensor): Their scores :math:`[m_r]`, of the same dtype on all ranks.
+            ids, in any order. Any distribution over the ranks is legal, including empty shards. The device
+            must be one that the group's backend serves: the CPU for gloo, CUDA for NCCL.
+        scores (torch.Tensor): Their scores :math:`[m_r]`, with the same dtype on all ranks.
         num_nodes (int): The number of nodes :math:`n` of the whole graph.
         group (ProcessGroup, optional): The processes that take part. (default: all)
-        chunk_bytes (int, optional): How much memory the exchange may take beside the :math:`O(n)` tensors,
-            which take :math:`28n` bytes at most with the result (:math:`32n` past :math:`2^{31}` nodes). What
-            the backend allocates comes on top, for messages of at most an eighth of this. The same on all
-            ranks. (default: 64 MiB)
+        chunk_bytes (int, optional): How much memory the exchange may use beside the :math:`O(n)` tensors,
+            which take at most :math:`28n` bytes with the result (:math:`32n` beyond :math:`2^{31}` nodes).
+            The backend's own buffers are not included; its messages have at most an eighth of this size. Must
+            be the same on all ranks. (default: 64 MiB)
 
     Returns:
         torch.Tensor: The cluster of every node, int64 :math:`[n]`, the same on every rank.
 
     Raises:
-        RuntimeError: On all ranks, naming the rank at fault and its message, if an argument is wrong on any
-            rank (see :func:`gpn_ops.parse`) or if the ranks disagree about ``num_nodes``, the dtype of the
+        RuntimeError: On all ranks, naming the faulty rank and its message, if an argument is wrong on any
+            rank (see :func:`gpn_ops.parse`) or if the ranks disagree on ``num_nodes``, the dtype of the
             scores or ``chunk_bytes``. Also if ``torch.distributed`` is not initialised, if this process is
             not in the group, or if another rank is lost.
 
@@ -82,7 +81,7 @@ def parse(
     ranks = _Ranks("parse", group)
 
     def local() -> tuple[dict[str, Any], tuple[Tensor, Tensor]]:
-        # All memory of size n is taken here, where a failure is still everybody's.
+        # All memory of size n is allocated here, where a failure is still reported to all ranks.
         facts: dict[str, Any] = {
             "num_nodes": keys.count("num_nodes", num_nodes),
             "chunk_bytes": keys.count("chunk_bytes", chunk_bytes),
@@ -94,7 +93,7 @@ def parse(
 
     dominant, choices = ranks.agree(local)
 
-    # A claim: the rank, the lowest one highest, above the column.
+    # A claim holds the rank in its high bits, so that the lowest rank is the maximum, and the column below.
     column_bits = max(num_nodes - 1, 0).bit_length()
     columns = (1 << column_bits) - 1
     claim_dtype = _claim_dtype(ranks.size, column_bits)
@@ -114,7 +113,7 @@ def parse(
 
 
 def _claim_dtype(num_ranks: int, column_bits: int) -> torch.dtype:
-    """Claims are exchanged in 4 bytes each where all of them fit, the highest being one below the product."""
+    """int32 if all claims fit, else int64. The largest claim is one less than ranks times columns."""
     return torch.int32 if num_ranks << column_bits <= 2**31 else torch.int64
 
 
@@ -126,39 +125,39 @@ def coarsen(
     self_loops: bool = False,
     group: "dist.ProcessGroup | None" = None,
 ) -> Coarse:
-    r"""The graph between clusters, of a graph whose edges are sharded over the ranks of a group.
+    r"""Coarsens a graph whose edges are sharded over the ranks of a group.
 
-    Each rank coarsens its own shard; every coarse edge then goes to the rank that owns its row, which joins
-    those that came from several ranks. Of :math:`c` clusters, rank :math:`r` of :math:`R` owns the rows from
-    :math:`\lfloor rc/R \rfloor` up to :math:`\lfloor (r+1)c/R \rfloor`. So the results of all ranks, put
-    together in rank order, are the result of :func:`gpn_ops.coarsen` on the shards put together in rank
-    order, and are a sharding that :func:`parse` takes for the next level.
+    Each rank coarsens its own shard and sends every coarse edge to the rank that owns its row. The owner
+    merges equal edges. Of :math:`c` clusters, rank :math:`r` of :math:`R` owns the rows from
+    :math:`\lfloor rc/R \rfloor` up to :math:`\lfloor (r+1)c/R \rfloor`. So the results of all ranks,
+    concatenated in rank order, equal :func:`gpn_ops.coarsen` on the concatenated shards. They are also a
+    sharding that :func:`parse` accepts for the next level.
 
-    The edges and the maxima have the same bits. A sum is the sum, in rank order, of the sums of the ranks,
-    each in the order of its edges: reproducible, and equal up to rounding to the sum in the order of all
-    edges. Half precision is summed in float32 and rounded once, on the owner; a mean is the sum divided by
-    the number of edges.
+    Edges and maxima are bit-equal to those of :func:`gpn_ops.coarsen`. Each rank sums its edges in their
+    order, and the owner adds these sums in rank order. This is reproducible, and equal up to rounding to the
+    sum over all edges in order. Half precision is summed in float32 and rounded once, on the owner. A mean is
+    the sum divided by the number of edges.
 
     Args:
         edge_index (torch.Tensor): The edges of this rank, int64 or int32 :math:`[2, m_r]`, with global node
             ids, in any order.
         cluster (torch.Tensor): The cluster of every node of the whole graph, int64 :math:`[n]`, the same on
-            all ranks (as :func:`parse` returns it).
+            all ranks, as returned by :func:`parse`.
         edge_attr (torch.Tensor, optional): Weights or attributes of the edges of this rank,
             :math:`[m_r, \ldots]`. (default: :obj:`None`)
         reduce (str, optional): :obj:`"sum"`, :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
-        self_loops (bool, optional): If :obj:`True`, the edges inside a cluster are kept as its self-loop.
-            (default: :obj:`False`)
+        self_loops (bool, optional): If :obj:`True`, the edges inside a cluster become its self-loop.
+            Otherwise they are dropped. (default: :obj:`False`)
         group (ProcessGroup, optional): The processes that take part. (default: all)
 
     Returns:
         Coarse: ``edge_index`` (with global coarse ids) and ``edge_attr`` of the rows that this rank owns, and
-        ``representative`` of all clusters. ``edge_attr`` is differentiable: the backward pass is collective
+        ``representative`` of all clusters. ``edge_attr`` is differentiable. The backward pass is collective
         too, so either all ranks run it or none.
 
     Raises:
-        RuntimeError: As :func:`parse`; the ranks have to agree about ``cluster`` (size, number of clusters
-            and a hash are compared), about ``edge_attr`` but for its first size, and about the options.
+        RuntimeError: As :func:`parse`. The ranks must agree on ``cluster`` (its size, the number of clusters
+            and a hash are compared), on ``edge_attr`` except for its first size, and on the options.
 
     Example:
         >>> import tempfile, torch, torch.distributed as dist
@@ -205,7 +204,7 @@ def coarsen(
 
     num_clusters = representative.numel()
     first_rows = [r * num_clusters // ranks.size for r in range(ranks.size + 1)]
-    # The edges are sorted by row: what goes to an owner is a slice.
+    # The edges are sorted by row, so each owner gets a slice.
     cuts = torch.searchsorted(edges[0].contiguous(), edges.new_tensor(first_rows))
     sizes_sent = cuts.diff()
     one_each = [1] * ranks.size
@@ -216,7 +215,7 @@ def coarsen(
     for end, piece in zip(edges, pieces, strict=True):
         ranks.exchange(end, sent, received, out=piece)
     del edges, end
-    # Clusters of one node each: what is left is to sort and to drop duplicates.
+    # With clusters of one node each, coarsening only sorts and drops duplicates.
     identity = torch.arange(num_clusters, device=cluster.device)
     edges, slot, *_ = torch.ops.gpn.coarsen(pieces, identity, True, values is not None)
     del pieces, piece
@@ -231,17 +230,17 @@ def coarsen(
     return Coarse(edges, values.to(edge_attr.dtype), representative)
 
 
-_HASH_TILE = 1 << 20  # entries at a time: the memory it takes does not grow with the graph
+_HASH_TILE = 1 << 20  # entries at a time, so that memory does not grow with the graph
 
 
 def _hash(ids: Tensor) -> int:
-    """64 bits of int64 ids and the order they are in: the sum of a number for every pair of place and id."""
+    """A 64-bit hash of int64 ids and their order: the sum of a hash for every (position, id)."""
     total = 0
     for first in range(0, ids.numel(), _HASH_TILE):
         part = ids[first : first + _HASH_TILE]
         place = torch.arange(first, first + part.numel(), device=ids.device)
         word = part * ids.numel() + place
-        # The steps of SplitMix64, whose numbers are those of random words for pairs that are alike.
+        # The steps of SplitMix64, which map similar pairs to words that look random.
         for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
             without_sign = (word >> shift) & ((1 << (64 - shift)) - 1)
             word = (word ^ without_sign) * factor
@@ -250,7 +249,7 @@ def _hash(ids: Tensor) -> int:
 
 
 class _Exchange(torch.autograd.Function):
-    """Rows to their owners; gradients back to where the rows came from."""
+    """Sends rows to their owners, and gradients back to the senders."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, ranks: "_Ranks", sent: list[int], received: list[int]) -> Tensor:
@@ -266,8 +265,8 @@ class _Exchange(torch.autograd.Function):
 # The group
 # ------------------------------------------------------------------------------------------------------------
 
-_FACTS_BYTES = 4096  # what a rank says of itself, padded with spaces
-_MESSAGE_LENGTH = 400  # of an error; escaped, it still fits
+_FACTS_BYTES = 4096  # what a rank reports about itself, padded with spaces
+_MESSAGE_LENGTH = 400  # of an error message; escaped, it still fits
 
 
 class _Ranks:
@@ -283,7 +282,7 @@ class _Ranks:
         if self.rank < 0:
             self.fail("this process is not in the group")
         self.size = dist.get_world_size(group)
-        # As 'cpu:gloo,cuda:nccl'.
+        # The configuration looks like 'cpu:gloo,cuda:nccl'.
         self.devices = [part.split(":")[0] for part in dist.get_backend_config(group).split(",")]
 
     def fail(self, message: str, cause: Exception | None = None) -> NoReturn:
@@ -297,9 +296,8 @@ class _Ranks:
             )
 
     def agree(self, local: Callable[[], tuple[dict[str, Any], Local]]) -> Local:
-        """Run what needs no exchange, and return its result if it succeeded on all ranks with equal facts.
-
-        Else all ranks raise the same text.
+        """Runs the part that needs no exchange. Returns its result if all ranks succeeded with equal facts;
+        otherwise all ranks raise the same error.
         """
         failure: Exception | None = None
         try:
@@ -324,7 +322,7 @@ class _Ranks:
         return result
 
     def gather(self, facts: dict[str, Any]) -> list[dict[str, Any]]:
-        """What every rank says, by rank."""
+        """The report of every rank, by rank."""
         text = json.dumps(facts).encode().ljust(_FACTS_BYTES)
         device = "cpu"
         if device not in self.devices:
@@ -341,7 +339,8 @@ class _Ranks:
     def exchange(
         self, rows: Tensor, sent: list[int], received: list[int], out: Tensor | None = None
     ) -> Tensor:
-        """The first sent[0] rows to rank 0, the next sent[1] to rank 1, ...; what comes, in rank order."""
+        """Sends sent[0] rows to rank 0, the next sent[1] to rank 1, ...; returns the received rows in rank
+        order."""
         result = rows.new_empty(sum(received), *rows.shape[1:]) if out is None else out
         self._collective(dist.all_to_all_single, result, rows.contiguous(), received, sent)
         return result

@@ -1,9 +1,9 @@
-"""Scores as integers whose order decides between edges: what sharded and streamed parsing compare.
+"""Scores as integers with the same order, which sharded and streamed parsing compare.
 
-A dominant edge is a maximum, and a maximum can be taken part by part. What a part has to say about a node is
-the code of its best score there: a signed integer in the order of csrc/core/dominance.h. Edge ids need not be
-said: parts come in the order of the edges, and inside a part the lowest id has won already, so among parts
-with equal codes the first one wins.
+A dominant edge is a maximum, and a maximum can be taken part by part. For each node, a part reports the code
+of its best score: a signed integer in the order of csrc/core/dominance.h. It need not report the edge id.
+Within a part, the lowest id has already won; and parts come in the order of the edges, so among equal codes
+the first part wins.
 """
 
 import operator
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from .checks import SCORE_DTYPES
 
-# What the functions here hold for a node of a tile, at most (float64, where a code takes 8 bytes).
+# The most that the functions here hold per node of a tile (for float64, where a code takes 8 bytes).
 TILE_BYTES_PER_NODE = 64
 
 
 def count(name: str, value: Any) -> int:
-    """A non-negative integer, or an error: the operators take None as well, and numbers of other types."""
+    """Checks for a non-negative integer; the operators also accept None and other kinds of numbers."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -31,13 +31,13 @@ def count(name: str, value: Any) -> int:
 
 
 def code_dtype(scores: torch.dtype) -> torch.dtype:
-    """The integer that holds the code of such a score."""
+    """The integer dtype of the codes of such scores."""
     assert scores in SCORE_DTYPES
     return torch.int64 if scores == torch.float64 else torch.int32
 
 
 def no_edge(code: torch.dtype) -> int:
-    """Below every code."""
+    """A value below every code."""
     return torch.iinfo(code).min
 
 
@@ -53,7 +53,7 @@ def codes(scores: Tensor) -> Tensor:
     """
     code = code_dtype(scores.dtype)
     wide = scores.detach().to(torch.float64 if code == torch.int64 else torch.float32)
-    # On the bits alone: arithmetic flushes subnormal scores where torch.set_flush_denormal() is on.
+    # Bit operations only: under torch.set_flush_denormal() arithmetic would flush subnormal scores.
     bits = wide.view(code)
     magnitude = bits & torch.iinfo(code).max
     return torch.where(bits < 0, -magnitude, magnitude).masked_fill_(wide.isnan(), no_edge(code) + 1)
@@ -62,7 +62,7 @@ def codes(scores: Tensor) -> Tensor:
 def best_of_part(
     edge_index: Tensor, scores: Tensor, dominant: Tensor, node: slice
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What a part of the edges has to say about a tile of nodes.
+    """The best edges of a tile of nodes among a part of the edges.
 
     Args:
         edge_index: the part, ``[2, num_edges]``.
@@ -71,8 +71,8 @@ def best_of_part(
         node: the tile.
 
     Returns:
-        The code of the best score (:func:`no_edge` where there is no edge), the column of that edge (there:
-        anything), and whether there is one: each ``[tile]``.
+        The code of the best score, the column of that edge, and whether there is an edge, each ``[tile]``.
+        Without an edge, the code is :func:`no_edge` and the column is undefined.
     """
     edge = dominant[node]
     has_edge = edge >= 0
@@ -85,14 +85,14 @@ def best_of_part(
 
 
 def tiles(num_nodes: int, tile_bytes: int) -> Iterator[slice]:
-    """The nodes, in tiles for which the functions here hold at most so many bytes (but at least one node)."""
+    """The nodes in tiles of at least one node, for which the functions here hold at most so many bytes."""
     step = max(1, tile_bytes // TILE_BYTES_PER_NODE)
     return (slice(begin, min(begin + step, num_nodes)) for begin in range(0, num_nodes, step))
 
 
 def self_choices(num_nodes: int, device: torch.device) -> Tensor:
-    """An edge list in which every node chooses itself: int64 ``[2, num_nodes]``, the second row to be
-    overwritten. A node without an edge is left as it is, which joins it to nobody."""
+    """An edge list in which every node chooses itself: int64 ``[2, num_nodes]``. The caller overwrites the
+    second row for nodes with an edge; the others stay alone."""
     choices = torch.empty(2, num_nodes, dtype=torch.int64, device=device)
     torch.arange(num_nodes, out=choices[0])
     choices[1] = choices[0]

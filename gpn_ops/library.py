@@ -2,10 +2,11 @@
 
 The CPU library is required. The CUDA library is loaded when torch starts to use CUDA, if the driver can run
 it and it has code for every GPU that torch sees. It has its own CUDA runtime, so the CUDA version of torch
-does not matter. Elsewhere :func:`cuda_status` keeps the reason, for the warning on first use with CUDA
-tensors.
+does not matter. If it cannot be loaded, :func:`cuda_status` keeps the reason, for the warning on first use
+with CUDA tensors.
 
-Not at import: to ask for a GPU's capability starts CUDA, after which a process must not fork.
+Nothing of CUDA runs at import: asking for a GPU's capability starts CUDA, and a process must not fork after
+that.
 """
 
 import ctypes
@@ -37,7 +38,7 @@ _cuda_reason: str | None = WAITING
 
 
 def build_info() -> dict[str, Any]:
-    """What the build wrote beside the libraries; empty if nothing was built.
+    """The information that the build wrote beside the libraries; empty if nothing was built.
 
     Keys: ``version`` (of gpn_ops), ``torch`` (built against), ``cuda`` (None without the CUDA library),
     ``cuda_archs`` (as CMake writes them), ``without_cuda`` (why), ``compiler``, ``build_type``.
@@ -56,7 +57,7 @@ def cuda_status() -> str:
 
 
 def _load(library: Path) -> None:
-    """torch's ``load_library``, with what the system's loader said in the message."""
+    """torch's ``load_library``, with the message of the system's loader in the error."""
     try:
         torch.ops.load_library(library)
     except (OSError, RuntimeError) as error:
@@ -67,7 +68,7 @@ def _load(library: Path) -> None:
 
 
 def _hidden() -> str:
-    """A sentence on an installed gpn_ops that this folder, a checkout's, comes before."""
+    """A hint if this checkout hides an installed gpn_ops."""
     for distribution in metadata.distributions(name="gpn_ops"):
         installed = Path(str(distribution.locate_file("gpn_ops"))).resolve()
         if installed != DIRECTORY and (installed / CPU_LIBRARY.name).exists():
@@ -94,7 +95,7 @@ def _load_cpu() -> None:
 
 
 def driver_version() -> tuple[int, int] | None:
-    """The newest CUDA that the driver can run; None where there is no driver. Does not start CUDA."""
+    """The newest CUDA version that the driver supports, or None without a driver. Does not start CUDA."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -106,16 +107,16 @@ def driver_version() -> tuple[int, int] | None:
 
 
 def code_for(archs: str, capability: tuple[int, int]) -> str | None:
-    """What a library built for ``archs`` has for a GPU: ``"cubin"``, ``"ptx"`` or None.
+    """The code for a GPU in a library built for ``archs``: ``"cubin"``, ``"ptx"`` or None.
 
-    Code of sm_XY runs on X.Z for Z >= Y; PTX of compute_XY is compiled by the driver for all from X.Y on.
-    Code with a suffix (90a, 100f) is for one GPU or family; it counts for its own number only.
+    Code for sm_XY runs on X.Z for Z >= Y. The driver compiles PTX for compute_XY on every GPU from X.Y on.
+    Code with a suffix (90a, 100f) is for one GPU or family and counts for its own number only.
     """
     major, minor = capability
     found = None
     for arch in archs.split(";"):
         parts = re.fullmatch(r"(\d+)(\d)([af]?)(-real|-virtual)?", arch)
-        if parts is None:  # "native", "all": CMake knows what that was, this function does not
+        if parts is None:  # "native", "all": only CMake knows what these meant
             return "cubin"
         built = int(parts[1]), int(parts[2])
         fits = built == capability if parts[3] else built[0] == major and built[1] <= minor
@@ -137,7 +138,7 @@ def _why_not_on(gpu: str, capability: tuple[int, int], driver: tuple[int, int] |
             f"{capability[0]}.{capability[1]}). Rebuild it with `GPN_OPS_CUDA=1 "
             f"GPN_OPS_CUDA_ARCHS={capability[0]}{capability[1]} pip install --no-build-isolation .`"
         )
-    # Within a major version drivers run code of newer CUDA, but do not compile its PTX.
+    # Within a major version, drivers run code of newer CUDA versions but do not compile their PTX.
     needed = built if code == "ptx" else (built[0], 0)
     if driver is not None and driver < needed:
         return (
@@ -157,7 +158,7 @@ def _load_cuda_library() -> str | None:
 
 
 def _load_cuda_for_gpus() -> None:
-    """Runs when torch has started CUDA. An exception here would be one of ``torch.cuda.init()``."""
+    """Runs when torch has started CUDA. An exception here would surface in ``torch.cuda.init()``."""
     global _cuda_reason
     driver = driver_version()
     _cuda_reason = None
@@ -182,7 +183,7 @@ def _load_cuda() -> None:
         _cuda_reason = f"torch {torch.__version__} is a build without CUDA"
     else:
         _cuda_reason = WAITING
-        # torch's own check of capabilities comes the same way; where CUDA has started, this calls at once.
+        # torch's own check of capabilities is queued the same way. If CUDA has started, this calls at once.
         torch.cuda._lazy_call(_load_cuda_for_gpus)
 
 

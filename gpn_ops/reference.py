@@ -1,9 +1,10 @@
-"""What the compiled operators are tested against.
+"""References for the compiled operators.
 
-:func:`algorithm1` is Algorithm 1 of "Graph Parsing Networks" written down literally, to be read beside the
-paper; it is slow and is what everything else is compared with. The other names are the plain-PyTorch forms
-that live with their operators in :mod:`gpn_ops.ops`: vectorised, for every device torch has, with gradients
-from autograd. They check values (node ids in range, no NaN) on every device, which waits for an accelerator.
+:func:`algorithm1` is Algorithm 1 of "Graph Parsing Networks", written down literally to be read beside the
+paper. It is slow, and everything else is tested against it. The other functions are the plain-PyTorch forms
+of the operators, defined beside them in :mod:`gpn_ops.ops`. They are vectorised, run on every device of torch
+and get their gradients from autograd. On every device they check values (node ids in range, no NaN), which
+waits for an accelerator.
 """
 
 from typing import NamedTuple
@@ -56,13 +57,13 @@ class Edge(NamedTuple):
     score: float
 
 
-# The edge score matrix C, sparse: edge id -> edge. An edge exists because it is a key, whatever its score,
-# and two edges between the same nodes are two keys.
+# The sparse edge score matrix C: edge id -> edge. An edge exists if its id is a key, whatever its score. Two
+# edges between the same nodes are two keys.
 EdgeScores = dict[int, Edge]
 
 
 def dom(C: EdgeScores) -> EdgeScores:
-    """DOM: keep the highest-scored edge of every row, the lowest edge id among equals."""
+    """DOM: keeps the highest-scored edge of every row; among equal scores, the one with the lowest id."""
     idx: dict[int, int] = {}
     for e, edge in sorted(C.items()):
         if edge.row not in idx or edge.score > C[idx[edge.row]].score:
@@ -71,12 +72,12 @@ def dom(C: EdgeScores) -> EdgeScores:
 
 
 def argmax(C_hat: EdgeScores) -> int:
-    """The highest-scored edge, the lowest edge id among equals."""
+    """The highest-scored edge; among equal scores, the one with the lowest id."""
     return max(C_hat, key=lambda e: (C_hat[e].score, -e))
 
 
 def exp(idx: set[int], C_hat: EdgeScores) -> tuple[set[int], set[int]]:
-    """EXP: the nodes of the edges ``idx`` (the paper's l), and the edges of ``C_hat`` at one of them."""
+    """EXP: the nodes of the edges ``idx`` (the paper's l), and all edges of ``C_hat`` at these nodes."""
     nodes = {C_hat[e].row for e in idx} | {C_hat[e].col for e in idx}
     idx_prime = {e for e, edge in C_hat.items() if edge.row in nodes or edge.col in nodes}
     return nodes, idx_prime
@@ -86,10 +87,10 @@ def gen(cluster: Tensor) -> Tensor:
     r"""GEN: the assignment matrix :math:`\mathbf{S}` of a cluster vector, ``S[i, cluster[i]] = 1``.
 
     Args:
-        cluster: int64 ``[num_nodes]``, numbered as :func:`parse` numbers.
+        cluster: int64 ``[num_nodes]``, numbered as by :func:`parse`.
 
     Returns:
-        float32 ``[num_nodes, num_clusters]``, one 1 in every row, at least one in every column.
+        float32 ``[num_nodes, num_clusters]``, with a single 1 in every row and at least one in every column.
 
     Example:
         >>> import torch
@@ -106,13 +107,13 @@ def gen(cluster: Tensor) -> Tensor:
 
 
 def algorithm1(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -> Tensor:
-    """Algorithm 1 of the paper, line by line, with the two repairs that its text calls for.
+    """Algorithm 1 of the paper, line by line, with two corrections that its text implies.
 
-    * Lines 6 to 10: the loop runs *while* the edge set still grows (the listing prints the test inverted).
-    * "Nonzero" means "the edge exists", so edges of score zero and below count.
+    * Lines 6 to 10: the loop runs *while* the edge set still grows (the listing has the test inverted).
+    * "Nonzero" means "the edge exists", so edges with a score of zero or below count.
 
-    Arguments, result and errors are those of :func:`parse`. Takes quadratic time: meant for reading and for
-    testing.
+    Arguments, result and errors are those of :func:`parse`. Takes quadratic time: it is meant for reading and
+    for testing.
 
     Example:
         >>> import torch
@@ -157,7 +158,8 @@ def algorithm1(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None)
 
 
 def dense_adjacency(edge_index: Tensor, num_nodes: int, weight: Tensor | None = None) -> Tensor:
-    r"""The matrix :math:`\mathbf{A}`: ``A[i, j]`` sums the weights (default 1) of the edges from i to j."""
+    r"""The matrix :math:`\mathbf{A}`: ``A[i, j]`` is the sum of the weights (default 1) of all edges from i
+    to j."""
     if weight is None:
         weight = torch.ones(edge_index.size(1), device=edge_index.device)
     A = weight.new_zeros(num_nodes * num_nodes, *weight.shape[1:])
@@ -171,7 +173,7 @@ def dense_coarsen(A: Tensor, S: Tensor) -> Tensor:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# With the results of the public functions
+# Returning what the public functions return
 # ------------------------------------------------------------------------------------------------------------
 
 _reduce = reduce  # for those whose argument has the same name

@@ -1,4 +1,4 @@
-"""Drawing how a graph is parsed, level by level. Needs matplotlib (the extra ``draw``)."""
+"""Draws how a graph is parsed, level by level. Needs matplotlib (the extra ``draw``)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
     from .nn.tree import ParseTree
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
+# The palette of Okabe and Ito, which colour-blind readers can tell apart.
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 SKY, RED, YELLOW, GREY, BLACK = "#56B4E9", "#D55E00", "#F0E442", "#999999", "#000000"
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, YELLOW, GREY)  # black is for outlines
 DARK = (BLUE, GREEN, RED)
 
-# A larger graph would be a blot.
+# The drawing of a larger graph would be unreadable.
 MOST_NODES_BESIDE = 499
 MOST_NODES_WITH_NUMBERS = 60
 
 
 def draw_levels(edge_index: Tensor, assignments: Sequence[Tensor], position: Tensor) -> "Figure":
-    r"""Draws a graph at every level of its parse, with nodes coloured by the cluster they merge into.
+    r"""Draws a graph at every level of its parse, with nodes coloured by the cluster that they merge into.
 
-    A node of a level stands at the mean position of its members, and is larger the more members it has.
+    A cluster is drawn at the mean position of the nodes in it, and its size grows with their number.
 
     Args:
         edge_index (torch.Tensor): The edges of the finest graph, :math:`[2, m]`.
-        assignments (sequence of torch.Tensor): The clusters of each level, finest first: the first has an
-            entry for every node of the graph, each further one an entry for every cluster of the one before.
-        position (torch.Tensor): Where the nodes are drawn, :math:`[n, 2]`.
+        assignments (sequence of torch.Tensor): The clusters at each level, finest first. The first tensor has
+            an entry for every node of the graph, each further one for every cluster of the previous level.
+        position (torch.Tensor): The positions of the nodes, :math:`[n, 2]`.
 
     Returns:
         matplotlib.figure.Figure: One panel for the graph and one for every level.
@@ -80,24 +80,24 @@ def _count(number: int, noun: str) -> str:
 def draw_tree(tree: "ParseTree", graph: int = 0, position: Tensor | None = None, title: str = "") -> "Figure":
     r"""Draws the pooling tree of one graph, and the graph itself beside it.
 
-    The levels of the tree are stacked: the nodes of the graph in the bottom row, with the graph's edges as
-    arcs below, and above every row the clusters that its nodes go to, each joined to its nodes. A node has
-    the colour of its cluster, and clusters that are neighbours differ in colour, as far as colours go. In the
-    drawing beside, a node has the colour and the number that it has in the bottom row.
+    The bottom row of the tree shows the nodes of the graph, with its edges as arcs below. Each row above
+    shows the clusters of the row below, with lines to their nodes. A node has the colour of its cluster, and
+    neighbouring clusters differ in colour while colours last. In the drawing of the graph, nodes have the
+    same colours and numbers as in the bottom row.
 
     Args:
-        tree (ParseTree): The trees of a batch of graphs, as :class:`gpn_ops.nn.ParseHierarchy` returns them.
-        graph (int): The number of the graph in the batch. (default: :obj:`0`)
-        position (torch.Tensor, optional): Where the nodes are drawn, :math:`[n, 2]`. If :obj:`None`, networkx
-            finds places for less than 500 nodes; a larger graph is not drawn beside its tree.
+        tree (ParseTree): The trees of a batch of graphs, as returned by :class:`gpn_ops.nn.ParseHierarchy`.
+        graph (int): The index of the graph in the batch. (default: :obj:`0`)
+        position (torch.Tensor, optional): The positions of the nodes, :math:`[n, 2]`. If :obj:`None`,
+            networkx computes them for up to 499 nodes; a larger graph is not drawn beside its tree.
             (default: :obj:`None`)
-        title (str): What to write above. (default: :obj:`""`)
+        title (str): The title of the figure. (default: :obj:`""`)
 
     Returns:
-        matplotlib.figure.Figure: A panel with the graph (if drawn), and one with the tree.
+        matplotlib.figure.Figure: A panel with the graph (if drawn) and one with the tree.
 
     Raises:
-        ValueError: if there is no such graph, or it has no levels.
+        ValueError: If there is no such graph, or if it has no levels.
 
     Example:
         >>> import torch
@@ -147,18 +147,18 @@ def _new_figure(size: tuple[float, float]) -> "Figure":
 
 
 def one_graph(tree: "ParseTree", graph: int) -> tuple[Tensor, list[Tensor]]:
-    r"""One graph out of a batch of trees, as :func:`draw_levels` takes it.
+    r"""Extracts one graph of a batch of trees, in the form that :func:`draw_levels` expects.
 
     Args:
         tree (ParseTree): The trees of a batch of graphs.
-        graph (int): The number of the graph in the batch.
+        graph (int): The index of the graph in the batch.
 
     Returns:
-        (torch.Tensor, list of torch.Tensor): The edges of the graph, its nodes numbered from 0, and its
-        clusters of each level, finest first.
+        (torch.Tensor, list of torch.Tensor): The edges of the graph, with nodes numbered from 0, and its
+        clusters at each level, finest first.
 
     Raises:
-        ValueError: if there is no such graph, or it has no levels.
+        ValueError: If there is no such graph, or if it has no levels.
     """
     num_graphs = tree.height.numel()
     if not 0 <= graph < num_graphs:
@@ -169,7 +169,7 @@ def one_graph(tree: "ParseTree", graph: int) -> tuple[Tensor, list[Tensor]]:
     assignments: list[Tensor] = []
     for level in tree.levels[:height]:
         node = (level.batch.cpu() == graph).nonzero().view(-1)
-        # In the order of the clusters below, which the index gives.
+        # Sorted into the order of the clusters below, which the index gives.
         origin = node if level.index is None else level.index.cpu()[node]
         node = node[origin.argsort()]
         assignments.append(level.cluster.cpu()[node].unique(return_inverse=True)[1])
@@ -189,7 +189,7 @@ def one_graph(tree: "ParseTree", graph: int) -> tuple[Tensor, list[Tensor]]:
 def _draw_graph(
     axes: "Axes", edge_index: Tensor, cluster: Tensor, colours: list[str], position: Tensor, area: Tensor
 ) -> None:
-    """The nodes of a graph where they are; edges inside a cluster are darker."""
+    """Draws a graph at the given positions; edges inside a cluster are darker."""
     from matplotlib.collections import LineCollection
 
     inside = cluster[edge_index[0]] == cluster[edge_index[1]]
@@ -214,7 +214,7 @@ def _draw_graph(
 def _draw_rows(
     axes: "Axes", edge_index: Tensor, assignments: list[Tensor], places: list[Tensor], order: list[list[int]]
 ) -> None:
-    """The tree: a row for every level, and the edges of the graph as arcs below the lowest."""
+    """Draws the tree: a row for every level, and the edges of the graph as arcs below the lowest row."""
     from matplotlib.collections import LineCollection
 
     num_nodes, num_rows = places[0].numel(), len(places)
@@ -268,8 +268,8 @@ def _write_numbers(axes: "Axes", position: Tensor, colours: list[str]) -> None:
 
 
 def _node_colours(edge_index: Tensor, cluster: Tensor, order: Sequence[int] | None = None) -> list[str]:
-    """The colour of every node: that of its cluster. Neighbouring clusters differ while colours last, and so
-    do those that follow each other in ``order`` (by number, if there is none)."""
+    """The colour of every node, which is that of its cluster. While colours last, neighbouring clusters
+    differ, and so do clusters that are consecutive in ``order`` (by default, in their numbers)."""
     num_clusters = int(cluster.max()) + 1 if cluster.numel() else 0
     neighbours: list[set[int]] = [set() for _ in range(num_clusters)]
     for first, second in cluster[edge_index].t().tolist():
@@ -300,13 +300,12 @@ def _spring_layout(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 def _tree_layout(edge_index: Tensor, assignments: list[Tensor]) -> tuple[list[Tensor], list[list[int]]]:
-    """Where the nodes of every level stand from left to right, the roots' level last, and for every level but
-    that the order of its clusters.
+    """The horizontal positions of the nodes of every level, the roots last, and for every level except that
+    the order of its clusters.
 
-    From the top, children are put under their parents, siblings in the order of a walk along the edges
-    between them, so that neighbours in the graph are near. The nodes of the lowest level get the places 0, 1,
-    ..., and every cluster the middle of its children's.
-    """
+    From the top down, children are placed under their parents. Siblings follow a walk along the edges between
+    them, so that neighbours in the graph are close. The nodes of the lowest level get the positions 0, 1,
+    ..., and every cluster the middle of its children."""
     graphs = [edge_index]
     for cluster in assignments:
         graphs.append(coarsen(graphs[-1], cluster).edge_index)
@@ -339,7 +338,7 @@ def _adjacency(edge_index: Tensor, num_nodes: int) -> list[list[int]]:
 
 
 def _walk(nodes: Sequence[int], adjacency: list[list[int]]) -> list[int]:
-    """The nodes in the order of a depth-first walk along the edges between them, begun at their ends."""
+    """The nodes in the order of a depth-first walk along the edges between them, starting at path ends."""
     members = set(nodes)
     inner = {node: [other for other in adjacency[node] if other in members] for node in nodes}
     found: dict[int, None] = {}

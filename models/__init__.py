@@ -4,7 +4,7 @@ python -m models.train PROTEINS         train and test
 python -m models.report results         tables beside the paper's figures
 python -m models.draw tree|heights      pictures
 python -m models.reconstruct ring|grid  the reconstruction task
-python -m models.demo                   a small set made on the spot, in minutes
+python -m models.demo                   a small generated data set, in minutes
 """
 
 from importlib.util import find_spec

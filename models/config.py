@@ -79,16 +79,16 @@ class Trial:
     """Settings of our own trials, which the paper does not have (docs/experiments.md). Off by default."""
 
     input_dropout: float = 0.0
-    """The share of the input features that a training pass leaves out (graph and node tasks)."""
+    """Dropout probability of the input features (graph and node tasks)."""
     directed_scores: bool = False
-    """Whether the two directions of an edge are scored apart in training, as in the authors' code."""
+    """Whether training scores the two directions of an edge separately, as in the authors' code."""
     average: float = 0.0
-    """What is measured and kept is an exponential average of the weights over the steps, of which each step
-    keeps this share; 0 measures the weights themselves."""
+    """The decay of an exponential average of the weights over the steps, which is measured and kept in place
+    of the weights; 0 for none."""
     scores: str = "learned"
-    """What edges are parsed by: learned scores, or random ones."""
+    """The scores for parsing: learned or random."""
     mask: bool = True
-    """Whether clusters are multiplied by the sum of the scores inside them (equation 4). Without, the scorer
+    """Whether clusters are multiplied by the sum of the scores inside them (equation 4). Otherwise the scorer
     learns nothing."""
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Trial:
             raise ValueError(f"average: expected at least 0 and less than 1, got {self.average}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Those that are on: a run without them is what it was before they existed, its digest too."""
+        """Those that are on. A run without any is unaffected by them, including its digest."""
         return {key: value for key, value in dataclasses.asdict(self).items() if value != getattr(Trial, key)}
 
 
@@ -124,8 +124,8 @@ class Config:
     gnn_layers: int = 3
     """Layers of the GNN whose output edges are scored on."""
     multiset_gnn_layers: int | None = None
-    """Layers of the GNN whose output is pooled; 0 pools the features themselves, none shares the other GNN's
-    output."""
+    """Layers of the GNN whose output is pooled; 0 pools the features themselves, none uses the output of the
+    other GNN."""
     decoder_layers: int = 2
     """Layers of the decoder's GNN (node tasks)."""
     deepsets_layers: int = 1
@@ -138,7 +138,7 @@ class Config:
     """Bond-aware convolutions (molecules)."""
     dropout: float = 0.0
     drop_edge: float = 0.0
-    """The share of undirected edges that a training pass leaves out of parsing."""
+    """The probability with which training drops an undirected edge before parsing."""
     self_loops: bool = False
     """Whether self-loops compete while parsing."""
     act_last: bool = False
@@ -154,12 +154,12 @@ class Config:
     weighted: bool = False
     """Whether coarse graphs carry summed weights (equation 2)."""
     readout: str = "sum"
-    """How the nodes left become the vector of a graph: sum, mean or max (graph tasks)."""
+    """The reduction of the remaining nodes to the vector of a graph: sum, mean or max (graph tasks)."""
     max_height: int | None = None
-    """The largest number of levels."""
+    """The maximum number of levels."""
     recompute: bool | str = "auto"
-    """Whether backward computes anew what the input MLP and the MLPs of pooling gave, in less memory. auto:
-    where it is much. Results are the same."""
+    """Whether backward computes the input MLP and the MLPs of pooling again, to save memory. auto: if their
+    results are large. Results are the same."""
     num_levels: int = 3
     """Pooling levels (baselines)."""
     ratio: float = 0.5
@@ -181,7 +181,7 @@ class Config:
     """accuracy; ap (average precision) or auc (area under the ROC curve), averaged over tasks or of two
     classes."""
     select: str = "loss"
-    """What picks the epoch that is reported: the lowest validation loss, or the highest validation metric."""
+    """The criterion for the reported epoch: the lowest validation loss or the highest validation metric."""
     double: bool = False
     """float64 instead of float32."""
     trial: Trial = Trial()

@@ -1,13 +1,13 @@
-"""Trains GPN and two other models on graphs made on the spot, and draws what GPN does: part of `make demo`.
+"""Trains GPN and two other models on generated graphs, and draws the trees of GPN: part of `make demo`.
 
-The task is to say how many communities a graph has: 3, 6 or 9. Every community is a random cubic graph whose
-nodes are of one of three types; the bridges between communities join nodes of different types. All graphs
-have the same number of nodes, of each type the same number, the same number of edges and of bridges, and the
-same degrees: 4 at the ends of bridges, 3 elsewhere. So what a node sees nearby says little about the class,
-and one has to put together what belongs together before there is something to count.
+The task is to tell how many communities a graph has: 3, 6 or 9. Every community is a random cubic graph whose
+nodes all have one of three types. Bridges between communities join nodes of different types. All graphs have
+the same number of nodes, of nodes of each type, of edges and of bridges, and the same degrees: 4 at the ends
+of bridges, 3 elsewhere. So the neighbourhood of a node says little about the class, and a model must merge
+the nodes of a community before it can count.
 
-All three models are trained by the same code with the same settings, on the same split. The table says what
-came out; nothing is chosen afterwards.
+All three models are trained by the same code with the same settings, on the same split. The table shows
+their results; nothing is selected afterwards.
 """
 
 import argparse

@@ -4,15 +4,15 @@
     python -m models.draw clusters results
     python -m models.draw tree PROTEINS --graph 3 --weights results/PROTEINS/gpn/weights/seed0-fold0.pt
 
-``heights`` draws how many levels the trees have in every epoch, a panel for each data set, from what
-models.train has written, be it finished or not. ``clusters`` draws how many nodes the clusters of their first
-level have in the mean, of runs that have noted it.
+``heights`` draws the number of levels of the trees in every epoch, with a panel per data set, from the output
+of models.train, including unfinished runs. ``clusters`` draws the mean size of first-level clusters, for runs
+that logged it.
 
-``pack`` makes results small enough to keep: of the epochs of finished runs, it puts what these two need into
-one file a set, epochs.jsonl, and removes the logs.
+``pack`` makes results small enough to keep: it reduces the epoch logs of finished runs to what these two
+need, in one file epochs.jsonl per set of runs, and removes the logs.
 
-``tree`` draws one graph and its tree. The weights are a file that models.train saves with --keep-model;
-without one, the model is as it is before training.
+``tree`` draws one graph and its tree. The weights are a file that models.train saves with --keep-model.
+Without them, the model is untrained.
 """
 
 import argparse

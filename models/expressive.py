@@ -1,16 +1,16 @@
-"""Does pooling keep apart what message passing tells apart? On graphs that are made on the spot.
+"""Does pooling keep graphs distinct that message passing distinguishes? Tested on generated graphs.
 
-*Twins* are two graphs with the same degrees, of which one is the other after a switch of two edges, and which
-the 1-WL test (colour refinement) tells apart in three rounds. Three layers of GIN on constant features tell
-them apart too; then one layer of pooling, an MLP on what is left, and a sum. No weight is trained. A pair has
-stayed apart if the vectors of its two graphs differ for all ways in which their nodes were numbered: where
-scores tie, as those of nodes that look alike do, the numbers of nodes and edges choose, and two numberings of
-one graph may be pooled in two ways, which is counted as well.
+*Twins* are two graphs with the same degrees. Switching two edges turns one into the other, and the 1-WL test
+(colour refinement) distinguishes them in three rounds. So do three layers of GIN on constant features. Then
+come one pooling layer, an MLP on the remaining nodes, and a sum. No weight is trained. A pair stays distinct
+if the vectors of its two graphs differ for all numberings of their nodes. Nodes that look alike have equal
+scores, and then the order of nodes and edges decides. So two numberings of one graph may be pooled
+differently, which is counted too.
 
-*Cores* is a data set in the manner of EXPWL1 (Bianchi and Lachi, 2023): every graph is a random tree from
-which one of two small trees hangs, and its class is which. These have the same degrees; in one of them two
-hubs are neighbours, in the other there is a node between them. Two rounds of 1-WL tell; a model that drops
-nodes may drop what it has to see. It is there to be trained on:
+*Cores* is a data set in the manner of EXPWL1 (Bianchi and Lachi, 2023): every graph is a random tree with one
+of two small trees attached, which determines its class. The two have the same degrees; in one of them two
+hubs are neighbours, in the other there is a node between them. Two rounds of 1-WL distinguish them, but a
+model that drops nodes may drop the relevant ones. It can be trained on:
 
     python -m models.train "models.expressive:Cores(600)" --model topk
 """

@@ -1,8 +1,8 @@
 """Reconstruct the coordinates of a ring or a grid after one level of pooling, by several pooling methods.
 
 An auto-encoder (models/autoencoder.py) gets a graph whose features are the positions of its nodes in the
-plane, pools it once to about 30 % of its nodes, un-pools it, and is trained to give the positions back. What
-the picture then lacks is what the pooling lost.
+plane, pools it once to about 30 % of its nodes, un-pools it, and is trained to return the positions. Whatever
+the picture lacks was lost in pooling.
 
 A run (a method and a seed) trains until the error has not fallen for --patience epochs, at most --epochs. Its
 result is the mean squared error of the parameters with the lowest training error, over ten fresh passes: they

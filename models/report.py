@@ -4,16 +4,16 @@
     python -m models.report results --markdown results/report.md --runs
     python -m models.report models/results --markdown docs/results.md --readme README.md
 
-Reads every runs.jsonl below the folder, as models.train writes them. Runs of different settings never share a
-cell: the main tables have those of the presets, further tables those with changed settings.
+Reads every runs.jsonl below the folder, as written by models.train. Runs with different settings never share
+a cell: the main tables contain the runs of the presets, further tables those with changed settings.
 
-A cell is mean ± standard deviation (number of runs). For graph tasks the deviation is that of the seeds'
-means over the folds, as in the paper; with a single complete seed it is that over the folds, which is much
-larger, and marked so. For node tasks it is the deviation over the splits, each the mean of its seeds.
-Unfinished seeds are left out where there is a complete one; else the cell says what is missing.
+A cell is mean ± standard deviation (number of runs). For graph tasks the deviation is over the means of the
+seeds, as in the paper. With a single complete seed it is over the folds, which is much larger, and marked.
+For node tasks it is over the splits, each averaged over its seeds. Unfinished seeds are left out if there is
+a complete one; otherwise the cell says what is missing.
 
-A result of GPN has reached the paper's if its mean is no more than the paper's deviation below (graph tasks),
-or no more than its own standard error over the splits (node tasks).
+A result of GPN reaches the paper's if its mean is below the paper's by at most the paper's deviation (graph
+tasks) or by at most its own standard error over the splits (node tasks).
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""What the clusters of a trained model of molecules are: rings, functional groups, bonds.
+"""Compares the clusters of a trained model of molecules with rings, functional groups and bonds.
 
     python -m models.train Tox21 --keep-model
     python -m models.substructures Tox21 --weights results/Tox21/gpn/weights/seed0-fold0.pt
 
-Parses molecules (those of the test set, unless --part says otherwise) with the model as it was trained, as it
-was before training, and at random, and prints three tables: which bonds lie inside a cluster of the first
-level, what these clusters are made of, and how many rings and functional groups are in one cluster. At random
-means by random scores in the place of its own; of these clusters, neighbours are joined at random until there
-are as many as the trained model has, since large ones keep more together whatever they are. Rings and bonds
-are RDKit's; functional groups are its fragment descriptors, those that are patterns of three atoms or more.
---draw writes a picture of some molecules, an atom in the colour of its first-level cluster.
+Parses molecules (by default those of the test set) with the trained model, with the untrained model, and at
+random, and prints three tables: the bonds inside first-level clusters, the composition of these clusters, and
+the rings and functional groups that lie within one cluster. At random means with random scores; neighbouring
+clusters are then merged at random until there are as many as the trained model has, because larger clusters
+keep more together in any case. Rings and bonds are those of RDKit. Functional groups are its fragment
+descriptors with patterns of at least three atoms. --draw writes a picture of some molecules, with atoms in
+the colour of their first-level cluster.
 """
 
 import argparse

@@ -6,24 +6,24 @@
     python -m models.train Cora --set hidden=64 --set patience=200
     python -m models.train "my.package:MyDataset('data/mine')" --set task=graph
 
-The settings are those of the preset in models/presets, and the defaults for any other TUDataset; --set
-changes any of them, and --show-settings prints them all. Graph tasks without splits of their own run 10-fold
-cross-validation: fold i tests, fold i-1 validates, the rest trains; the seed draws the folds. Node tasks run
-the ten splits that come with the data. A run reports the test result at the epoch of the lowest validation
-loss.
+The settings come from the preset in models/presets; other TUDatasets use the defaults. --set changes a
+setting, and --show-settings prints all of them. Graph tasks whose data has no splits run 10-fold
+cross-validation: fold i tests, fold i-1 validates, the others train, and the seed draws the folds. Node tasks
+run the ten splits that come with the data. A run reports the test result at the epoch with the lowest
+validation loss.
 
-Written to OUTPUT/<dataset>/<model>/ are runs.jsonl, a line for every finished run; epochs/, a line for every
-epoch of every run; checkpoints/, from which a run that was stopped goes on, to the same result, when the same
-command is given again. Runs that are finished with the same settings are not repeated, and those that another
-process is at are left to it: the same command, given in two shells, shares the work. Settings other than the
-preset's have a folder of their own, OUTPUT/<dataset>/<model>-<digest of the settings>/.
-`python -m models.report OUTPUT` makes tables of the results.
+The command writes to OUTPUT/<dataset>/<model>/: runs.jsonl has a line per finished run, epochs/ a line per
+epoch of each run, and checkpoints/ lets the same command resume a stopped run with the same result. Finished
+runs with the same settings are not repeated, and runs that another process is working on are skipped, so the
+same command in two shells shares the work. Settings that differ from the preset get their own folder,
+OUTPUT/<dataset>/<model>-<digest of the settings>/. `python -m models.report OUTPUT` prints tables of the
+results.
 
-Several processes train one model together, on one machine or more, under torchrun:
+Under torchrun, several processes train one model together, on one machine or more:
 
     torchrun --nproc-per-node 2 -m models.train NCI1
 
-The batch of the settings is then that of all processes together.
+The batch size is then the total over all processes.
 """
 
 import argparse

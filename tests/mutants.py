@@ -271,8 +271,8 @@ MUTANTS = [
     Mutant(
         "plain-coarsen-drops-self-loops",
         "gpn_ops/ops/coarsen.py",
-        "kept = (row != col) | self_loops",
-        "kept = row != col",
+        "kept = ((row != col) | self_loops) & listed",
+        "kept = (row != col) & listed",
         "test_plain_pytorch",
     ),
     Mutant(

@@ -363,10 +363,10 @@ CLUSTER = torch.tensor([0, 1, 1])
             "reduce: expected 'sum', 'mean' or 'max', got 'prod'",
         ),
         ({"capacity": (3, -1)}, "capacity: expected a non-negative integer, got -1"),
-        ({"capacity": 3}, "capacity: expected two integers, of clusters and of edges, got 3"),
-        ({"capacity": (3,)}, "capacity: expected two integers, of clusters and of edges, got (3,)"),
-        ({"capacity": (3, None)}, "capacity: expected two integers, of clusters and of edges, got (3, None)"),
-        ({"capacity": (3, 4.0)}, "capacity: expected two integers, of clusters and of edges, got (3, 4.0)"),
+        ({"capacity": 3}, "capacity: expected (max_clusters, max_edges), got 3"),
+        ({"capacity": (3,)}, "capacity: expected (max_clusters, max_edges), got (3,)"),
+        ({"capacity": (3, None)}, "capacity: expected (max_clusters, max_edges), got (3, None)"),
+        ({"capacity": (3, 4.0)}, "capacity: expected (max_clusters, max_edges), got (3, 4.0)"),
     ],
 )
 def test_bad_metadata(device, replaced, message):

@@ -112,6 +112,18 @@ def test_no_thread_takes_more_than_1024_items_in_sequence(emulation):
         assert call["longest_loop"] <= 1024, call["operator"]
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_no_thread_walks_a_whole_path(emulation, last):
+    """Every node chooses the next one, or the one before: a tree as deep as there are nodes."""
+    node = torch.arange(3999)
+    edge_index = torch.stack([node, node + 1] if last else [node + 1, node])
+    calls = record(emulation, lambda: gpn_ops.parse(edge_index, torch.ones(3999), 4000))
+    calls += record(emulation, lambda: gpn_ops.components(edge_index, 4000))
+    assert all(bool((call.results[0] == 0).all()) for call in calls)
+    for call in emulation.count(calls):
+        assert call["longest_loop"] <= 1024, call["operator"]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     ("channels", "hidden", "num_pairs", "dropout"),

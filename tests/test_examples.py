@@ -71,6 +71,42 @@ def test_lightning():
     assert load("graph_classification_lightning").main([]) > 0.9
 
 
+@pytest.mark.parametrize(
+    ("missing", "arguments", "message"),
+    [
+        (
+            ["lightning"],
+            ["graph_classification_lightning.py"],
+            "needs PyTorch Lightning: pip install lightning",
+        ),
+        (["pyg_lib", "torch_sparse"], ["large_graph.py", "--loader", "cluster"], "requires .*'pyg-lib'"),
+        (["pyg_lib", "torch_sparse"], ["large_graph.py", "--loader", "neighbor"], "requires .*'pyg-lib'"),
+    ],
+)
+def test_a_missing_package_is_named(missing, arguments, message):
+    """By one sentence, without a traceback."""
+    block = "import runpy, sys; sys.modules |= dict.fromkeys(sys.argv.pop(1).split(',')); sys.argv.pop(0); "
+    program = block + "sys.path.insert(0, 'examples'); runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", program, ",".join(missing), f"examples/{arguments[0]}", *arguments[1:]],
+        capture_output=True,
+        text=True,
+        cwd=EXAMPLES.parent,
+    )
+    assert done.returncode == 1
+    assert re.search(message, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+
+
+def test_readme_lists_every_example():
+    text = (EXAMPLES / "README.md").read_text()
+    files = [
+        path.relative_to(EXAMPLES) for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".ipynb", ".cpp")
+    ]
+    assert len(files) >= 16
+    assert not [str(path) for path in files if f"]({path})" not in text]
+
+
 def test_ddp():
     out = run_alone(EXAMPLES / "graph_classification_ddp.py")
     assert float(re.search(r"test accuracy: (\S+) with 2 processes", out)[1]) > 0.9

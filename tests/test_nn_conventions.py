@@ -124,7 +124,7 @@ def test_a_layer_that_scores_attributes_compiles(scorer_layers):
 @pytest.mark.parametrize(
     ("attr", "message"),
     [
-        (None, "edge_attr: expected attributes, as edge_dim = 3, got None"),
+        (None, "edge_attr: expected attributes because edge_dim = 3, got None"),
         (torch.ones(4, 2), r"edge_attr: expected shape \[num_edges, edge_dim\] = \[4, 3\], got \[4, 2\]"),
         (torch.ones(4), r"edge_attr: expected shape \[num_edges, edge_dim\] = \[4, 3\], got \[4\]"),
     ],
@@ -222,7 +222,7 @@ def test_explainer_with_edge_masks_before_the_first_pooling():
 
 
 def test_an_edge_mask_in_a_hierarchy_is_refused():
-    with pytest.raises(ValueError, match=r"gnn: expected no mask over edges.*edge_mask_type=None"):
+    with pytest.raises(ValueError, match=r"gnn: expected no edge mask.*edge_mask_type=None"):
         explain(Deep(), "object")
 
 

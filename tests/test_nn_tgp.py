@@ -85,7 +85,7 @@ def test_foreign_arguments_are_refused_by_name():
     ("missing", "text"),
     [
         ("tgp", "needs torch-geometric-pool: pip install"),
-        ("torch_scatter", "is there but cannot be imported: .*torch_scatter"),
+        ("torch_scatter", "is installed but fails to import: .*torch_scatter"),
     ],
 )
 def test_what_is_missing_is_named(missing, text, tmp_path):

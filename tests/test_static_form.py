@@ -219,5 +219,5 @@ def test_other_optimizers_are_refused():
         (torch.optim.SGD, {"fused": True}),
     ):
         optimizer = kind(model.parameters(), **options)
-        with pytest.raises(ValueError, match="optimizer: expected one with fused=True and capturable=True"):
+        with pytest.raises(ValueError, match="optimizer: expected fused=True and capturable=True"):
             CapturedTraining(model, optimizer, functional.cross_entropy, BUCKETS, 6)

@@ -14,8 +14,8 @@ PEERS = {
 
 
 NOTES = """\
-Scratch memory of the unweighted form. With attributes the operator also writes down which coarse edge
-each edge became, in random order, and reduces by it; that is what bounds the weighted form."""
+Scratch memory is that of the unweighted form. With attributes, the operator also records the coarse edge of
+each edge, in random order, and reduces by it. This bounds the weighted form."""
 
 
 def sparse(content: dict[str, Any]) -> list[dict[str, Any]]:

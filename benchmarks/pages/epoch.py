@@ -5,10 +5,10 @@ from typing import Any
 import common
 
 NOTES = """\
-What an epoch has beside its products is memory traffic: normalisation, dropout, activations and message
-passing read and write a row of features for a few operations each. The narrower the features, the more that
-counts: a product does as many operations per number as there are channels, 128 for PROTEINS and 256 for the
-others. Levels far up the trees are small and cost their calls alone."""
+Apart from its products, an epoch is memory traffic: normalisation, dropout, activations and message passing
+read and write a row of features for a few operations each. This matters more for narrow features, because a
+product performs as many operations per number as there are channels: 128 for PROTEINS and 256 for the others.
+High levels of the trees are small; their cost is that of the calls."""
 
 
 def report(content: dict[str, Any]) -> str:

@@ -7,10 +7,10 @@ import common
 DENSE = "10 dense graphs"
 NOT_LAYERS = ("bare products", "Algorithm 1")
 NOTES = """\
-The parts are timed one by one, each on the results of those before it. `score` has the matrix products,
-and beside them the products of features, a LayerNorm and a ReLU for every undirected edge. On small
-graphs the number of calls counts, not their work. TopKPooling and SAGPooling score nodes, of which there are
-ten times fewer than edges already at n = 100."""
+The parts are timed separately, each on the results of those before it. `score` contains the matrix products,
+and also products of features, a LayerNorm and a ReLU for every undirected edge. On small graphs the number of
+calls determines the time, not their work. TopKPooling and SAGPooling score nodes; even at n = 100 there are
+ten times fewer nodes than edges."""
 
 
 def report(content: dict[str, Any]) -> str:

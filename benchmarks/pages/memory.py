@@ -12,10 +12,10 @@ out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are th
 with backward are those of `recompute=True`: what is now the default, "auto", keeps what is small, which at
 1,000 nodes is 8,034 bytes per node in all (measured alone, later). From 10,000 nodes on it keeps nothing.
 
-EdgePooling calls torch for every edge: on the CPU the record of its calls outgrows the memory beyond 10,000
+EdgePooling calls torch for every edge. On the CPU, the record of its calls exceeds the memory beyond 10,000
 nodes, so its peak there is unknown.
 
-A user's model has a convolution before the pool, which may take more than the pool itself: PyG's `GCNConv`
+A complete model has a convolution before the pool, which may take more memory than the pool: PyG's `GCNConv`
 gathers a row of features per edge, our `UndirectedGCNConv` does not."""
 
 

@@ -6,18 +6,18 @@ from typing import Any
 import common
 
 NOTES = """\
-- What is left above the limit on sparse graphs are the random accesses beyond the first: joining a node to
-  its choice and looking its label up are one each, a quarter of the nodes need a compare-and-swap, and the
-  accesses of one thread meet lines that the other has just written. On one thread two fifths of the time
-  are the sweep over the edges, which is bound by the chain of its comparisons rather than by memory.
-- Unsorted edges cost one random access an edge instead of one a node, and with several threads two locked
-  operations a node, which keep the processor from overlapping other accesses.
-- Small graphs are bound by the call: about 20 microseconds through torch's dispatcher."""
+- On sparse graphs, the time above the limit is spent on random accesses beyond the first: joining a node to
+  its choice and looking up its label take one each, a quarter of the nodes need a compare-and-swap, and the
+  accesses of one thread hit cache lines that the other has just written. On one thread, the sweep over the
+  edges takes two fifths of the time; it is bound by its chain of comparisons, not by memory.
+- Unsorted edges cost one random access per edge instead of one per node. With several threads they also cost
+  two locked operations per node, which prevent the processor from overlapping other accesses.
+- Small graphs are bound by the call, which takes about 20 microseconds through torch's dispatcher."""
 
 BUSY = """\
-Work is cut into several pieces a thread, and whoever is free takes the next. What is left to wait for is the
-end of each of the six steps: a thread that the other process has pushed aside must have its turn again
-before a step can end, and schedulers give turns of some milliseconds."""
+Work is divided into several pieces per thread, and each thread takes the next piece when it is free. Waiting
+remains at the end of each of the six steps: a thread that the other process has displaced must run again
+before the step can end, and schedulers switch every few milliseconds."""
 
 
 def highlights(content: dict[str, Any]) -> list[list[str]]:

@@ -8,9 +8,8 @@ from methods import COLUMNS, METHODS
 CHANNELS = 128
 README_NODES = 400_000  # README.md shows the largest graphs of each kind up to here
 NOTES = """\
-Methods differ in what they do for their time: see the columns. TopKPooling and SAGPooling score nodes, of
-which there are fewer than edges, and drop half of them. Ours spends most of its time in the matrix products
-of the edge scorer."""
+The columns show how the methods differ. TopKPooling and SAGPooling score nodes, which are fewer than edges,
+and drop half of them. Our layer spends most of its time in the matrix products of the edge scorer."""
 
 
 def kinds_of(content: dict[str, Any]) -> list[str]:

@@ -7,17 +7,17 @@ import common
 
 DATASETS = ("PROTEINS", "NCI1", "DD")
 NOTES = """\
-Dropout keeps no mask in any of these models, the baselines included. GPN computes anew what its MLPs give
-where that is much (`recompute=auto`), and its convolutions keep nothing but their input; those of the
-baselines are PyG's, which gather a row of features per edge. TopK and SAG drop half of the nodes at every
-level: they do less work, and are faster."""
+Dropout stores no mask in any of these models, including the baselines. GPN computes large results of its MLPs
+again in backward (`recompute=auto`), and its convolutions keep only their input. The baselines use PyG's
+convolutions, which gather a row of features per edge. TopK and SAG drop half of the nodes at every level, so
+they do less work and are faster."""
 
 
 OURS = "GPN"
 SUMMARY = """\
-A training step of whole models, with the presets on the same batches: peak memory and time of a GPN, and
-both divided by those of the other models ({how}). **Bold: the other model needs less.** TopK and SAG drop
-half of the nodes at every level, and GCN pools once."""
+A training step of whole models, with the presets on the same batches: peak memory and time of GPN, and both
+divided by those of the other models ({how}). **Bold: the other model needs less.** TopK and SAG drop half of
+the nodes at every level, and GCN pools once."""
 
 
 def preset_peaks(content: dict[str, Any], what: str) -> dict[str, int | str]:

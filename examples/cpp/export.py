@@ -1,7 +1,7 @@
-"""Packs a graph classifier for a program without Python: AOTInductor compiles it in static form.
+"""Packages a graph classifier for a program without Python: AOTInductor compiles it in static form.
 
 main.cpp, beside this file, loads the package, pads a batch of graphs to the sizes that the package was
-compiled for, and classifies them:
+compiled for, and classifies it:
 
     python examples/cpp/export.py --package classifier.pt2 --batch batch.pt
     torch=$(python -c 'import torch; print(torch.utils.cmake_prefix_path)')
@@ -28,14 +28,14 @@ CAPACITY = Capacity(nodes=64, edges=144)
 
 
 class Classifier(torch.nn.Module):
-    """Logits of every graph, and whether a level had too many nodes or edges: then the logits are NaN."""
+    """The logits of every graph, and whether a level overflowed, which makes all logits NaN."""
 
     def __init__(self, in_channels: int, hidden: int, height: int):
         super().__init__()
         self.encoder = Linear(in_channels, hidden)
         self.levels = ParseHierarchy(ParsePooling(hidden), UndirectedGCNConv(hidden, hidden))
         self.head = Linear(hidden, CLASSES)
-        # Enough for connected graphs. A tree higher than this is an overflow as well.
+        # Enough for connected graphs. A higher tree is an overflow too.
         self.capacity = halving(CAPACITY, BATCH_SIZE, height)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> Tensor:
     inputs = (padded.x, padded.edge_index, padded.batch)
     with torch.no_grad():
         program = torch.export.export(model, inputs)
-        # What main.cpp has to know of it travels in the package.
+        # The package also carries the sizes that main.cpp needs.
         sizes = {"nodes": CAPACITY.nodes, "edges": CAPACITY.edges, "batch_size": BATCH_SIZE}
         torch._inductor.aoti_compile_and_package(
             program,

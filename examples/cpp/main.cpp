@@ -1,5 +1,5 @@
-// Classifies a batch of graphs by a package that export.py wrote: without Python, with torch and libgpn_ops.so
-// alone.
+// Classifies a batch of graphs with a package that export.py wrote. It needs no Python, only torch and
+// libgpn_ops.so.
 //
 //     classify classifier.pt2 batch.pt
 
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-// As gpn_ops.nn.pad: one graph more, of nodes without features and self-loops on them.
+// As gpn_ops.nn.pad: appends one graph, of nodes with zero features and self-loops on them.
 std::vector<at::Tensor> pad(
     at::Tensor x, at::Tensor edge_index, at::Tensor batch, int64_t nodes, int64_t edges, int64_t batch_size) {
   const int64_t more_nodes = nodes - x.size(0), more_edges = edges - edge_index.size(1);

@@ -1,4 +1,4 @@
-"""What users hand over, made uniform."""
+"""Checks and conversions of the layers' arguments."""
 
 from collections.abc import Mapping
 
@@ -21,22 +21,22 @@ from gpn_ops.ops import waits
 
 
 def checked_edges(edge_index: Tensor) -> Tensor:
-    """The edges as an ordinary tensor: the operators have no use for what an ``EdgeIndex`` knows besides.
+    """The edges as an ordinary tensor; the operators do not use the metadata of an ``EdgeIndex``.
 
     Raises:
-        TypeError: if they are no strided tensor: a ``SparseTensor``, a sparse tensor, the dictionary of a
-            ``HeteroData``.
-        RuntimeError: if they are not int64 or int32 :math:`[2, m]`; or under :func:`torch.jit.trace`.
+        TypeError: If they are not a strided tensor, such as a ``SparseTensor``, a sparse tensor or the
+            dictionary of a ``HeteroData``.
+        RuntimeError: If they are not int64 or int32 :math:`[2, m]`; also under :func:`torch.jit.trace`.
     """
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
         raise RuntimeError(
-            "torch.jit.trace would fix the sizes of this one graph, and how often it shrinks; "
+            "torch.jit.trace would fix the sizes of this graph and the number of its levels; "
             "use torch.export.export or torch.compile"
         )
     if isinstance(edge_index, Mapping):
         raise TypeError(
             "edge_index: expected the edges of one type, int64 [2, num_edges], got a dictionary of edge "
-            "types; pool a homogeneous graph, as HeteroData.to_homogeneous() makes one"
+            "types; convert the graph by HeteroData.to_homogeneous() first"
         )
     if edge_index is not None and (
         not isinstance(edge_index, Tensor) or edge_index.layout is not torch.strided
@@ -46,7 +46,7 @@ def checked_edges(edge_index: Tensor) -> Tensor:
         )
         raise TypeError(
             f"edge_index: expected an int64 tensor [2, num_edges], got {came}; a transposed adjacency matrix "
-            "(adj_t) has its edges the other way round: "
+            "(adj_t) has its edges reversed, so use "
             "edge_index, edge_weight = torch_geometric.utils.to_edge_index(adj_t), then edge_index.flip(0)"
         )
     edge_index = edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
@@ -55,10 +55,10 @@ def checked_edges(edge_index: Tensor) -> Tensor:
 
 
 def check_features(name: str, x: Tensor, channels: int | None = None) -> None:
-    """Checks for floating features, a row for every node: of so many channels, or of any shape.
+    """Checks for floating features with a row per node, of ``channels`` channels if given.
 
     Raises:
-        RuntimeError: if they are something else.
+        RuntimeError: If they are not.
     """
     check_floating(name, x)
     if channels is None:
@@ -68,10 +68,10 @@ def check_features(name: str, x: Tensor, channels: int | None = None) -> None:
 
 
 def graph_of_node(batch: Tensor | None, x: Tensor) -> Tensor:
-    """The graph of every node: the first one where ``batch`` does not tell.
+    """The graph of every node; the first graph if ``batch`` is ``None``.
 
     Raises:
-        RuntimeError: if ``batch`` is not int64 with a number for every row of ``x``.
+        RuntimeError: If ``batch`` is not int64 with an entry for every row of ``x``.
     """
     check_tensor("x", x)
     check_shape("x", x, ("num_nodes", None), ("...", None))
@@ -82,10 +82,10 @@ def graph_of_node(batch: Tensor | None, x: Tensor) -> Tensor:
 
 
 def number_of_graphs(lowest: int, highest: int, batch_size: int | None) -> int:
-    """How many graphs there are: those up to the highest in ``batch`` where ``batch_size`` does not tell.
+    """The number of graphs; the largest number in ``batch`` plus one if ``batch_size`` is ``None``.
 
     Raises:
-        RuntimeError: if ``batch`` has a number that no graph has.
+        RuntimeError: If ``batch`` has a number that is out of range.
     """
     if lowest < 0:
         raise RuntimeError(f"batch: expected non-negative numbers of graphs, got {lowest}")
@@ -99,7 +99,7 @@ def number_of_graphs(lowest: int, highest: int, batch_size: int | None) -> int:
 
 
 def check_edges_inside_graphs(edge_index: Tensor, batch: Tensor) -> None:
-    """As :func:`gpn_ops.coarsen` checks them: on the CPU an edge between two graphs is an error, elsewhere it
+    """The check of :func:`gpn_ops.coarsen`: an edge between two graphs is an error on the CPU, and elsewhere
     trips a device-side assertion."""
     if waits.is_host(batch.device) and not torch.compiler.is_compiling():
         check_batch_values(edge_index, batch)
@@ -116,7 +116,7 @@ def check_at_least(name: str, least: int, value: int) -> None:
 
 
 def check_channels(channels: int, has_norm: bool, where: str, instead: str) -> None:
-    """A LayerNorm of one channel gives its bias, whatever goes in."""
+    """Checks for at least two channels if there is a LayerNorm: on one channel its output is constant."""
     check_at_least("in_channels", 1, channels)
     if channels == 1 and has_norm:
         raise ValueError(
@@ -129,10 +129,10 @@ def attributes_to_score(edge_attr: Tensor | None, edge_dim: int, edge_index: Ten
     """The attributes of edges as rows of ``edge_dim`` numbers.
 
     Raises:
-        RuntimeError: if there are none, or others.
+        RuntimeError: If they are missing or have another shape.
     """
     if edge_attr is None:
-        raise RuntimeError(f"edge_attr: expected attributes, as edge_dim = {edge_dim}, got None")
+        raise RuntimeError(f"edge_attr: expected attributes because edge_dim = {edge_dim}, got None")
     check_tensor("edge_attr", edge_attr)
     if edge_attr.is_complex():
         raise RuntimeError(f"edge_attr: expected real numbers, got {dtype_name(edge_attr.dtype)}")

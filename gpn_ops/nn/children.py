@@ -1,4 +1,4 @@
-"""When an operator may stand in for the children of a layer, and how they are called when it may not."""
+"""Decides whether an operator may replace the children of a layer, and calls them if it may not."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -13,8 +13,8 @@ from gpn_ops.ops.tiles import LAYER_NORM_EPS, autocast_off, wide_dtype
 
 
 def are_plain(modules: Iterable[Module], channels: int) -> bool:
-    """Whether calling these modules does no more than apply their parameters: each is a Linear of torch
-    itself, or a LayerNorm of so many channels, as the layers make them, without hooks of its own."""
+    """Whether calling these modules only applies their parameters: each is torch's own Linear, or a LayerNorm
+    over ``channels`` as the layers create it, without hooks of its own."""
     return all(_is_plain(module, channels) for module in modules)
 
 
@@ -25,7 +25,7 @@ def _is_plain(module: Module, channels: int) -> bool:
     elif type(module) is not Linear:
         return False
     return (
-        # None is a layer without a bias; a subclass of Tensor (quantised, sharded) has products of its own.
+        # A layer without a bias has None; a subclass of Tensor (quantised, sharded) has its own products.
         type(module.weight) in (Parameter, Tensor)
         and type(module.bias) in (Parameter, Tensor)
         and is_untouched(module)
@@ -33,7 +33,8 @@ def _is_plain(module: Module, channels: int) -> bool:
 
 
 def is_untouched(module: Module) -> bool:
-    """Whether a call of a module is a call of its class: no hooks of its own, no other forward."""
+    """Whether calling a module only calls the forward of its class: no hooks of its own, no replaced
+    forward."""
     return (
         not module._forward_hooks
         and not module._forward_pre_hooks
@@ -44,14 +45,14 @@ def is_untouched(module: Module) -> bool:
     )
 
 
-# What a layer may keep for backward where that is left to us: little beside the features of a large graph.
+# The most that recompute="auto" keeps for backward: little beside the features of a large graph.
 KEPT_BYTES = 2**22
 # Of one that is compiled for its size. It computes padding too, which keeping more makes up for.
 KEPT_BYTES_COMPILED = 2**26
 
 
 def keeps_nothing(recompute: bool | str, kept_values: int) -> bool:
-    """Whether an MLP that could keep so many values for backward is to keep none."""
+    """Whether an MLP that could keep ``kept_values`` for backward should keep none."""
     if not torch.is_grad_enabled():
         return True
     if recompute == "auto":
@@ -64,12 +65,12 @@ def keeps_nothing(recompute: bool | str, kept_values: int) -> bool:
 
 
 def parameters_of(modules: Iterable[Any]) -> list[Tensor]:
-    """Weight and bias of plain modules, in their order."""
+    """Weight and bias of plain modules, in order."""
     return [parameter for module in modules for parameter in (module.weight, module.bias)]
 
 
 def call_wide(module: Module, x: Tensor) -> Tensor:
-    """``module(x)`` with half precision widened to float32: features, parameters, and autocast off."""
+    """``module(x)`` in float32 where features or parameters are in half precision, without autocast."""
     x = x.to(wide_dtype(x.dtype))
     named = chain(module.named_parameters(), module.named_buffers())
     half = {name: t.to(x.dtype) for name, t in named if t.dtype in (torch.float16, torch.bfloat16)}

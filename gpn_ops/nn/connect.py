@@ -1,4 +1,4 @@
-"""The connect step: which clusters are joined by which edges."""
+"""The connect step: the edges between clusters."""
 
 import torch
 from torch import Tensor
@@ -15,15 +15,15 @@ from .select import Parsed
 
 class ConnectClusters(Connect):
     r"""Joins two clusters by an edge if an edge joins their nodes: the structure of
-    :math:`\mathbf{S}^{\top} \mathbf{A} \mathbf{S}` (equation 2), its edges sorted and each there once.
+    :math:`\mathbf{S}^{\top} \mathbf{A} \mathbf{S}` (equation 2), with sorted edges and no duplicates.
 
     Args:
-        reduce (str, optional): How the attributes of edges that become one are reduced: :obj:`"sum"` as in
-            equation 2, :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
-        weighted (bool, optional): If :obj:`True`, edges without attributes count as having weight 1, so that
-            the coarse graph is weighted. (default: :obj:`False`)
-        self_loops (bool, optional): If :obj:`True`, edges inside a cluster are kept as its self-loop.
-            (default: :obj:`False`)
+        reduce (str, optional): How the attributes of edges that merge into one are reduced: :obj:`"sum"` as
+            in equation 2, :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
+        weighted (bool, optional): If :obj:`True`, edges without attributes have weight 1, so that the coarse
+            graph is weighted. (default: :obj:`False`)
+        self_loops (bool, optional): If :obj:`True`, edges inside a cluster become its self-loop. Otherwise
+            they are dropped. (default: :obj:`False`)
 
     Example:
         >>> import torch
@@ -55,16 +55,16 @@ class ConnectClusters(Connect):
         r"""Forward pass.
 
         Args:
-            select_output (SelectOutput or Parsed): The clusters. Every node must be in one, and only one. If
-                it is the record of :class:`SelectParse`, edges that did not take part are left out.
+            select_output (SelectOutput or Parsed): The clusters. Every node must be in exactly one. Given the
+                record of :class:`SelectParse`, edges that did not take part are left out.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
             edge_attr (torch.Tensor, optional): Their attributes, :math:`[m, \ldots]`. (default: :obj:`None`)
             batch (torch.Tensor, optional): The graph of every node. No edge may join two graphs.
                 (default: :obj:`None`)
-            num_graphs (int, optional): The number of graphs in :obj:`batch`; of a record, it asks what became
-                of each of them. (default: :obj:`None`)
-            room (Room, optional): Of a padded batch (:func:`pad`), the sizes of the result, which is padded
-                then. (default: :obj:`None`)
+            num_graphs (int, optional): The number of graphs in :obj:`batch`. Given a record, the result then
+                includes the :class:`Progress` of the graphs. (default: :obj:`None`)
+            room (Room, optional): The sizes of the result for a padded batch (:func:`pad`); the result is
+                then padded too. (default: :obj:`None`)
 
         Returns:
             ConnectOutput or OrderedCoarse: The coarse graph; of a record, what :func:`gpn_ops.coarsen` gives
@@ -153,7 +153,7 @@ class ConnectClusters(Connect):
 
 
 def fit(count: Tensor, capacity: tuple[int, int]) -> Tensor:
-    """Whether so many clusters and edges have room, on the device."""
+    """Whether these numbers of clusters and edges fit, as a tensor on the device."""
     return (count[0] <= capacity[0]) & (count[1] <= capacity[1])
 
 

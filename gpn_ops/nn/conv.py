@@ -1,4 +1,4 @@
-"""Graph convolution on undirected graphs, without a row of features per edge."""
+"""Graph convolution on undirected graphs that stores no row of features per edge."""
 
 import functools
 from typing import Any
@@ -17,37 +17,37 @@ from gpn_ops.ops.tiles import autocast_off, matmul_dtype, tiles, wide_dtype
 from ._inputs import check_features, checked_edges
 from .children import is_untouched
 
-# Smaller features are rather multiplied in one product.
+# Smaller features are multiplied in one product, which is faster.
 IN_PLACE_BYTES = 2**24
 
 
 class Adjacency:
-    r"""The adjacency matrix of an undirected graph, made once for all the products at a level.
+    r"""The normalised adjacency matrix of an undirected graph, built once for several products.
 
     .. math::
         \hat{\mathbf{A}} = \mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2}
 
-    :obj:`adjacency @ x` is :math:`\hat{\mathbf{A}} \mathbf{x}`. No tensor with a row of features per edge
-    exists, forward or backward: the matrix is symmetric, so the gradient is the same product.
+    :obj:`adjacency @ x` is :math:`\hat{\mathbf{A}} \mathbf{x}`. Neither forward nor backward stores a row of
+    features per edge: the matrix is symmetric, so the gradient is the same product.
 
     Args:
-        edge_index (torch.Tensor): The edges, :math:`[2, m]`, in any order: both directions of an edge, and
-            with the same weight. Sorted by row they need not be sorted again.
+        edge_index (torch.Tensor): The edges, :math:`[2, m]`, in any order. Both directions of an edge must be
+            present, with the same weight. Edges sorted by row save a sort.
         num_nodes (int): The number of nodes :math:`n`.
         edge_weight (torch.Tensor, optional): A weight per edge, :math:`[m]`, differentiable. If :obj:`None`,
             all are 1. (default: :obj:`None`)
-        add_self_loops (bool, optional): Whether :math:`\mathbf{I}` is added. A self-loop that the graph has
-            already keeps its weight. (default: :obj:`True`)
-        normalize (bool, optional): Whether rows and columns are divided by the roots of the nodes' degrees.
-            (default: :obj:`True`)
-        dtype (torch.dtype, optional): That of the features; of half precision, float32 is taken.
+        add_self_loops (bool, optional): Whether to add :math:`\mathbf{I}`. Existing self-loops keep their
+            weight. (default: :obj:`True`)
+        normalize (bool, optional): Whether to divide rows and columns by the square roots of the nodes'
+            degrees. (default: :obj:`True`)
+        dtype (torch.dtype, optional): The dtype of the features. Half precision is replaced by float32.
             (default: :obj:`torch.float32`)
 
     Raises:
-        RuntimeError: On the CPU, if an edge lacks its reverse or has another weight, or for an id that no
-            node has. In compiled code, and on CUDA, where that would wait for the device, the first is not
-            checked; on CUDA the second trips a device-side assertion. In transforms of ``torch.func``, which
-            it does not have.
+        RuntimeError: On the CPU, if an edge lacks its reverse, if the two directions differ in weight, or if
+            a node id is out of range. Compiled code and CUDA do not check reverses and weights, because the
+            host would have to wait. On CUDA, an id out of range trips a device-side assertion. Also in
+            transforms of ``torch.func``, which are not implemented.
 
     Example:
         >>> import torch
@@ -71,7 +71,7 @@ class Adjacency:
     ) -> None:
         if torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling():
             raise RuntimeError(
-                "UndirectedGCNConv, Adjacency: transforms of torch.func are not implemented; GCNConv has them"
+                "UndirectedGCNConv, Adjacency: transforms of torch.func are not implemented; use GCNConv"
             )
         edge_index = checked_edges(edge_index)
         check_count("num_nodes", num_nodes)
@@ -90,12 +90,12 @@ class Adjacency:
             if lowest < 0 or highest >= num_nodes:
                 check_values(edge_index, None, num_nodes)  # names the id and its place
             _check_undirected(row, col, edge_weight, num_nodes)
-        # Elsewhere it would have to be read on the host whether they are sorted.
+        # Elsewhere the host would have to wait to learn whether they are sorted.
         if not reads or bool((row[1:] < row[:-1]).any()):
             order = row.argsort(stable=True)
             row, col, weight = (each.index_select(0, order) for each in (row, col, weight))
 
-        # Self-loops have a place of their own; removing them from the edges would need their number.
+        # Self-loops go into the diagonal. Removing them from the edges would need their number on the host.
         is_loop = row == col
         loops = ops.reduce(weight * is_loop, row, num_nodes)
         weight = weight.masked_fill(is_loop, 0)
@@ -126,7 +126,7 @@ class Adjacency:
         return self.times(x)
 
     def times(self, x: Tensor) -> Tensor:
-        """As ``adjacency @ x``, which :func:`torch.compile` does not know of objects that are no tensors."""
+        """``adjacency @ x`` as a method, because :func:`torch.compile` supports operators on tensors only."""
         self.check(x)
         if torch.compiler.is_compiling():
             return self._compiled(x)
@@ -134,13 +134,13 @@ class Adjacency:
         return out
 
     def check(self, x: Tensor) -> None:
-        """Raises a RuntimeError for features that are not those of the nodes."""
+        """Raises a RuntimeError unless ``x`` holds features of the nodes."""
         check_floating("x", x)
         check_shape("x", x, ("num_nodes", self.num_nodes), ("channels", None))
         check_device("x", x, "edge_index", self.weight)
 
     def _compiled(self, x: Tensor) -> Tensor:
-        """The product for compilers, which know no sparse tensors."""
+        """The product for compilers, which do not support sparse tensors."""
         wide = x.to(self.weight.dtype)
         if self.row is None:
             out = _Bags.apply(wide, self.weight, self.start, self.col)
@@ -149,9 +149,9 @@ class Adjacency:
         return (out + self.diagonal * wide).to(x.dtype)
 
     def product(self, x: Tensor) -> Tensor:
-        """The matrix times ``x``, without a gradient, as a new tensor of float32 or float64."""
+        """The matrix times ``x`` as a new float32 or float64 tensor, without a gradient."""
         x = x.to(self.weight.dtype).contiguous()
-        # With a reduction named, torch takes a kernel of its own on the CPU, several times faster than MKL's.
+        # Given a reduction by name, torch uses its own CPU kernel, several times faster than MKL's.
         out = torch.sparse.mm(self.edges, x, "sum") if waits.is_host(x.device) else self.edges @ x
         return out.addcmul_(self.diagonal, x)
 
@@ -166,10 +166,10 @@ class UndirectedGCNConv(GCNConv):
         \mathbf{X}' = \mathbf{D}^{-1/2} (\mathbf{A} + \mathbf{I}) \mathbf{D}^{-1/2} \mathbf{X} \mathbf{W}
         + \mathbf{b},
 
-    in memory :math:`O(nd + m)`: no row of features per edge, and for backward nothing but the input. Forward
-    takes no more than its output, where input and output have the same size.
+    in memory :math:`O(nd + m)`. It stores no row of features per edge, and keeps only its input for backward.
+    If input and output have the same size, forward needs no memory beside its output.
 
-    Where several convolutions follow each other, make the :class:`Adjacency` once and hand it to all of them.
+    For several convolutions on one graph, build the :class:`Adjacency` once and pass it to all of them.
 
     Args:
         in_channels (int): Size of each node's input features.
@@ -205,11 +205,11 @@ class UndirectedGCNConv(GCNConv):
 
         Args:
             x (torch.Tensor): The node features, :math:`[n, d]`.
-            edge_index (torch.Tensor or Adjacency): The edges, :math:`[2, m]`, as :class:`Adjacency` takes
-                them, or one, which then says all about weights, self-loops and normalisation.
+            edge_index (torch.Tensor or Adjacency): The edges, :math:`[2, m]`, as for :class:`Adjacency`, or
+                an :class:`Adjacency`, which then determines weights, self-loops and normalisation.
             edge_weight (torch.Tensor, optional): A weight per edge, :math:`[m]`. (default: :obj:`None`)
         """
-        # Of a lazy layer, whose first input decides, the number of channels is not known yet.
+        # A lazy layer learns its number of channels from its first input.
         check_features("x", x, self.in_channels if self.in_channels > 0 else None)
         if not isinstance(edge_index, Adjacency):
             edge_index = Adjacency(
@@ -221,7 +221,7 @@ class UndirectedGCNConv(GCNConv):
                 dtype=x.dtype,
             )
         elif edge_weight is not None:
-            raise ValueError("edge_weight: expected None beside an Adjacency, which has weights of its own")
+            raise ValueError("edge_weight: expected None beside an Adjacency, which has its own weights")
         plain = type(self.lin) is Linear and is_untouched(self.lin) and edge_index.row is None
         if plain and not torch.compiler.is_compiling():
             edge_index.check(x)
@@ -233,9 +233,9 @@ class UndirectedGCNConv(GCNConv):
 
 
 def _check_undirected(row: Tensor, col: Tensor, edge_weight: Tensor | None, num_nodes: int) -> None:
-    """Compares two fingerprints of the edges, as they are and turned round: sums of hashes, because edges
-    come in any order. Weights are compared by their sums into and out of each node, as those of a coarse
-    graph are equal to rounding only."""
+    """Compares fingerprints of the edges and of their reverses. A fingerprint is a sum of hashes, because
+    edges come in any order. Weights are compared by their sums into and out of each node, since the weights
+    of a coarse graph are equal only up to rounding."""
 
     def fingerprint(a: Tensor, b: Tensor) -> Tensor:
         z = a * -0x40A7B892E31B1A47 + b * -0x6B2FB644ECCEEE15
@@ -273,7 +273,7 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         adjacency: Adjacency = ctx.adjacency
         if torch.is_grad_enabled():
-            # Backward is differentiated in its turn: in operations that autograd knows, with a row per edge.
+            # Backward is itself differentiated: use operations that autograd knows, with a row per edge.
             grad_x = adjacency @ grad if ctx.needs_input_grad[0] else None
             if not ctx.needs_input_grad[1]:
                 return grad_x, None, None, None
@@ -298,8 +298,8 @@ class _Product(torch.autograd.Function):
 
 
 class _Bags(torch.autograd.Function):
-    """The product of a symmetric matrix in CSR form and ``x``, in an operator that compilers know: what row
-    ``i`` adds up is a bag of rows of ``x``."""
+    """The product of a symmetric CSR matrix and ``x``, by an operator that compilers support: row ``i`` is
+    the sum of a bag of rows of ``x``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, start: Tensor, col: Tensor) -> Tensor:
@@ -318,7 +318,7 @@ def _bags(x: Tensor, weight: Tensor, start: Tensor, col: Tensor) -> Tensor:
 
 
 class _Convolution(torch.autograd.Function):
-    """A x W^T + b, of which only x is kept: what backward needs of W is the gradient times A, not A x."""
+    """A x W^T + b, keeping only x: with A grad, backward gets the gradient of W without A x."""
 
     @staticmethod
     def forward(
@@ -368,7 +368,7 @@ class _Convolution(torch.autograd.Function):
 
 
 def _times(z: Tensor, weight: Tensor) -> Tensor:
-    """z W^T; of the same size and large, a tile of rows at a time and in place."""
+    """z W^T; if it is large and has the size of z, in place and one tile of rows at a time."""
     if weight.size(0) != weight.size(1) or z.numel() * z.element_size() <= IN_PLACE_BYTES:
         return (z.to(weight.dtype) @ weight.t()).to(z.dtype)
     for tile in tiles(z, 0, z.size(1), 1):

@@ -49,8 +49,8 @@ class Dropout(torch.nn.Module):
 
 
 def relu_dropout(x: Tensor, p: float, seed: Tensor | None, layer: int = 0) -> Tensor:
-    """ReLU, then dropout, as the operators on tiles draw it for this hidden layer. Without a seed nothing is
-    dropped."""
+    """ReLU, then dropout with the same draws as the operators on tiles make for this hidden layer. Without a
+    seed, nothing is dropped."""
     if seed is None:
         return x.relu()
     return ops.dropout(x, seed, p, relu=True, first=layer * PLACES)

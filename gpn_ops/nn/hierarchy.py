@@ -23,16 +23,16 @@ from .tree import Level, ParseTree
 
 
 class HierarchyOutput(NamedTuple):
-    """What :class:`ParseHierarchy` returns."""
+    """The result of :class:`ParseHierarchy`."""
 
     x: Tensor
-    """``[num_graphs, d]``: a vector per graph."""
+    """``[num_graphs, d]``: one vector per graph."""
     tree: ParseTree
-    """How the graphs were pooled."""
+    """The pooling trees of the graphs."""
 
 
 class ParseHierarchy(torch.nn.Module):
-    r"""Pools every graph of a batch by one and the same layer until it stops shrinking,
+    r"""Pools every graph of a batch with one shared layer until it stops shrinking,
 
     .. math::
         \mathbf{H}^{(k)} &= \mathrm{GNN}(\mathbf{X}^{(k)}, \mathbf{A}^{(k)})
@@ -40,33 +40,33 @@ class ParseHierarchy(torch.nn.Module):
         \mathbf{X}^{(k+1)}, \mathbf{A}^{(k+1)} &= \mathrm{ParsePooling}(\mathrm{GNN}'(\mathbf{X}^{(k)},
         \mathbf{A}^{(k)}), \mathbf{A}^{(k)}), \text{ scored on } \mathbf{H}^{(k)},
 
-    and sums the features of the nodes that are left.
+    and sums the features of the remaining nodes.
 
-    Every graph has its own height. A graph that does not shrink at a level leaves the batch, with the
-    features that it had before that level. A graph without edges does not enter the level. So a level only
-    does work for graphs that are still shrinking.
+    Every graph has its own height. A graph that does not shrink at a level leaves the batch with the features
+    that it had before that level. A graph without edges does not enter a level. So each level only processes
+    graphs that are still shrinking.
 
-    The result for a graph does not depend on the rest of its batch: scores with the same bits give a tree
-    with the same bits. Matrix products may round differently in another batch, so scores are compared without
-    their last bits (20 significant bits are left). Edges that look alike to the scorer then tie, and the
-    lowest edge id decides. Only scores right at a boundary of that rounding may still compare differently in
-    another batch.
+    The result for a graph does not depend on the rest of its batch: bit-equal scores give bit-equal trees.
+    Matrix products may round differently in another batch, so scores are compared without their last bits (20
+    significant bits remain). Edges that look alike to the scorer then tie, and the lowest edge id decides.
+    Only scores at a boundary of that rounding may still compare differently in another batch.
 
     Args:
-        pool (ParsePooling): The pooling layer, or a module called as it is: :obj:`torch.compile(pool)`.
-        gnn (torch.nn.Module, optional): The network whose output edges are scored on, called as
-            :obj:`gnn(x, edge_index)`. Edge attributes, where there are some, are passed by keyword: as
-            :obj:`edge_attr` if its :obj:`forward` takes that (or any keyword), else as :obj:`edge_weight` if
-            there is one number an edge; a network that takes neither is an error. Of the models of PyG,
-            which take both, the one that counts is passed; of a wrapper (:func:`torch.compile`,
-            ``DistributedDataParallel``), the module inside tells. If :obj:`None` or
-            :class:`torch.nn.Identity`, the features themselves. (default: :obj:`None`)
+        pool (ParsePooling): The pooling layer, or a module with the same signature, such as
+            :obj:`torch.compile(pool)`.
+        gnn (torch.nn.Module, optional): The network whose output is used to score edges, called as
+            :obj:`gnn(x, edge_index)`. If :obj:`None` or :class:`torch.nn.Identity`, edges are scored on the
+            features themselves. Edge attributes, if given, are passed by keyword: as :obj:`edge_attr` if
+            :obj:`forward` takes that (or any keyword), else as :obj:`edge_weight` if there is one number per
+            edge. A network that takes neither is an error. PyG's models take both, and get the one that they
+            support. For a wrapper (:func:`torch.compile`, ``DistributedDataParallel``), the wrapped module
+            decides. (default: :obj:`None`)
         multiset_gnn (torch.nn.Module, optional): The network :math:`\mathrm{GNN}'` whose output is pooled. If
-            :obj:`None`, the output of :obj:`gnn` is used twice; :class:`torch.nn.Identity` pools the features
-            themselves. (default: :obj:`None`)
-        max_height (int, optional): The largest number of levels. (default: :obj:`None`)
-        readout (torch.nn.Module, optional): The multiset function that makes a vector of the nodes left,
-            called as :obj:`readout(x, batch, num_graphs)`. (default: their sum)
+            :obj:`None`, the output of :obj:`gnn` is used for both. :class:`torch.nn.Identity` pools the
+            features themselves. (default: :obj:`None`)
+        max_height (int, optional): The maximum number of levels. (default: :obj:`None`)
+        readout (torch.nn.Module, optional): The multiset function that turns the remaining nodes into one
+            vector per graph, called as :obj:`readout(x, batch, num_graphs)`. (default: their sum)
 
     Example:
         >>> import torch
@@ -98,7 +98,7 @@ class ParseHierarchy(torch.nn.Module):
         signature = inspect.signature(pool.forward)
         if not _takes_any_keyword(signature) and not {"num_graphs", "record"} <= set(signature.parameters):
             raise TypeError(
-                "pool: expected ParsePooling, or a module that is called as it is, got "
+                "pool: expected ParsePooling, or a module with the same signature, got "
                 f"{type(pool).__name__}.forward{signature}"
             )
         self.pool = pool
@@ -123,11 +123,12 @@ class ParseHierarchy(torch.nn.Module):
     ) -> HierarchyOutput:
         r"""Forward pass.
 
-        With a :obj:`capacity`, in static form: shapes depend on shapes only, nothing on the device is read,
-        and all levels are there, whether or not graphs still shrink. A graph that is finished stays, as nodes
-        without edges. Results are those of the dynamic form, to rounding; :meth:`ParseTree.trimmed` gives its
-        tree. Where a level finds no room, or graphs go on after the last level though :obj:`max_height` does
-        not stop them, :obj:`tree.overflow` is true, all features are NaN and all heights -1.
+        With a :obj:`capacity`, the hierarchy runs in static form. Shapes then depend on input shapes only,
+        the host does not read from the device, and all levels run, whether or not graphs still shrink.
+        Finished graphs stay, as nodes without edges. Results equal those of the dynamic form up to rounding,
+        and :meth:`ParseTree.trimmed` returns its tree. If a level has not enough room, or if graphs still
+        shrink after the last level and :obj:`max_height` does not stop them, then :obj:`tree.overflow` is
+        true, all features are NaN and all heights are -1.
 
         Args:
             x (torch.Tensor): The node features, :math:`[n, d]`.
@@ -136,12 +137,11 @@ class ParseHierarchy(torch.nn.Module):
                 (default: :obj:`None`)
             batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. No edge may join two graphs.
                 If :obj:`None`, there is one graph. (default: :obj:`None`)
-            batch_size (int, optional): The number of graphs, where :obj:`batch` does not tell: the last ones
-                may have no nodes. (default: :obj:`None`)
-            capacity (sequence of Capacity, optional): For a batch that was padded (:func:`pad`), with its
-                :obj:`batch_size`: first its own sizes, then how many nodes, padding included, and edges a
-                level may leave, for every level there is to be (:func:`measured`, :func:`halving`).
-                (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs, if it does not follow from :obj:`batch` because
+                the last ones have no nodes. (default: :obj:`None`)
+            capacity (sequence of Capacity, optional): For a padded batch (:func:`pad`), given together with
+                :obj:`batch_size`: its own sizes, then for every level how many nodes (including padding) and
+                edges there may be after it. See :func:`measured` and :func:`halving`. (default: :obj:`None`)
         """
         for name in ("gnn", "multiset_gnn"):
             _check_no_edge_mask(name, getattr(self, name))
@@ -151,7 +151,7 @@ class ParseHierarchy(torch.nn.Module):
         check_features("x", x)
         batch = graph_of_node(batch, x)
         if edge_attr is not None:
-            check_edge_attr(edge_attr, edge_index, "max")  # The pool knows whether it takes integers.
+            check_edge_attr(edge_attr, edge_index, "max")  # The pool checks whether it takes integers.
         if capacity is not None:
             return self._static(_Graphs(x, edge_index, edge_attr, batch), batch_size, capacity)
 
@@ -160,7 +160,7 @@ class ParseHierarchy(torch.nn.Module):
         graphs = _Graphs(x, edge_index, edge_attr, batch, undirected)
         left: list[_Graphs] = []
         shrunk: list[Tensor] = []
-        # A compiled layer finds the pairs itself: it would be compiled anew for a level with one of them.
+        # A compiled layer finds the pairs itself, as it would be recompiled for a level with a single pair.
         takes_pairs = isinstance(self.pool, ParsePooling)
         while self.max_height is None or len(levels) < self.max_height:
             graphs = graphs.split(goes_on, sizes.clusters_on, sizes.coarse_edges_on, left)
@@ -185,7 +185,7 @@ class ParseHierarchy(torch.nn.Module):
         roots = torch.cat([part.x for part in left]).to(x.dtype)
         x = self.readout(roots, torch.cat([part.batch for part in left]), batch_size)
         if not levels and torch.is_grad_enabled():
-            # DistributedDataParallel waits for a gradient of every parameter, also of a rank without edges.
+            # DistributedDataParallel waits for a gradient of every parameter, even on a rank without edges.
             for parameter in self.parameters():
                 x = x + parameter.flatten()[:0].sum().to(x.dtype)
         height = torch.stack(shrunk).sum(0) if shrunk else batch.new_zeros(batch_size)
@@ -220,7 +220,8 @@ class ParseHierarchy(torch.nn.Module):
             overflow = overflow | (goes_on > 0).any()
         x = self.readout(graphs.x.to(dtype), graphs.batch, num_graphs)[:batch_size]
         if levels:
-            # Between levels NaN would be an error of the next one; what decodes goes through the last.
+            # NaN between levels would raise in the next one. Decoding starts at the last level, so set it
+            # there.
             levels[-1].pooled = torch.where(overflow, torch.nan, levels[-1].pooled)
         tree = ParseTree(torch.where(overflow, -1, height), levels, overflow)
         return HierarchyOutput(torch.where(overflow, torch.nan, x), tree)
@@ -257,8 +258,8 @@ class ParseHierarchy(torch.nn.Module):
 def _check_no_edge_mask(name: str, gnn: torch.nn.Module | None) -> None:
     if gnn is not None and any(isinstance(m, MessagePassing) and m.explain for m in gnn.modules()):
         raise ValueError(
-            f"{name}: expected no mask over edges, as a hierarchy applies it to the coarse graphs too, which "
-            "have edges of their own; explain with edge_mask_type=None"
+            f"{name}: expected no edge mask, because the hierarchy would also apply it to the coarse graphs, "
+            "which have other edges; explain with edge_mask_type=None"
         )
 
 
@@ -273,17 +274,17 @@ def _apply(name: str, gnn: torch.nn.Module | None, graphs: "_Graphs") -> Tensor:
 
 
 def _edge_argument(name: str, gnn: torch.nn.Module, edge_attr: Tensor) -> dict[str, Tensor]:
-    """By which keyword a network takes the attributes of edges."""
+    """The keyword argument by which a network takes edge attributes."""
     signature = inspect.signature(gnn.forward)
     names, open_ended = set(signature.parameters), _takes_any_keyword(signature)
     while open_ended and not names & {"edge_attr", "edge_weight"}:
-        # A wrapper (torch.compile, DistributedDataParallel) takes what the module inside takes.
+        # A wrapper (torch.compile, DistributedDataParallel) takes the arguments of the wrapped module.
         inner = getattr(gnn, "_orig_mod", None) or getattr(gnn, "module", None)
         if not isinstance(inner, torch.nn.Module):
             break
         gnn, signature = inner, inspect.signature(inner.forward)
         names, open_ended = set(signature.parameters), _takes_any_keyword(signature)
-    # PyG's models have both arguments, and say which of them they do not ignore.
+    # PyG's models have both arguments, and declare which of them they support.
     names -= {
         name for name in ("edge_attr", "edge_weight") if getattr(gnn, f"supports_{name}", None) is False
     }
@@ -294,8 +295,8 @@ def _edge_argument(name: str, gnn: torch.nn.Module, edge_attr: Tensor) -> dict[s
     if open_ended:
         return {"edge_attr": edge_attr}
     raise ValueError(
-        f"{name}: expected a network that takes edge_attr, or edge_weight for one number an edge, as there "
-        f"are edge attributes of shape {list(edge_attr.shape)}; got {type(gnn).__name__}.forward{signature}"
+        f"{name}: expected a network that takes edge_attr, or edge_weight for one number per edge, because "
+        f"edge_attr has shape {list(edge_attr.shape)}, got {type(gnn).__name__}.forward{signature}"
     )
 
 
@@ -324,12 +325,12 @@ def _checked_capacity(
 def _first_look(
     edge_index: Tensor, batch: Tensor, batch_size: int | None
 ) -> tuple[int, Tensor, ops.Sizes, ops.Undirected | None]:
-    """The number of graphs, which of them have an edge between two nodes (no other can shrink), how much of
-    them there is, and, where the host has to wait for all this, the pairs of the edges as well.
+    """The number of graphs, which of them have an edge between two nodes (only these can shrink), their
+    sizes, and, if the host has to wait for these anyway, the pairs of the edges too.
 
     Raises:
-        RuntimeError: if a number of a graph or a node is out of range; the latter, where the host would have
-            to wait for it, is left to the operators.
+        RuntimeError: If the number of a graph or a node id is out of range. Where checking node ids would
+            wait for the device, the operators check them.
     """
     num_nodes, num_sizes = batch.size(0), len(ops.Sizes._fields)
     bounds = [bound.view(1) for bound in batch.aminmax()] if num_nodes > 0 else []
@@ -340,7 +341,7 @@ def _first_look(
         found = ops.progress(edge_index, batch, batch_size)
         return batch_size, found.goes_on, ops.Sizes(*found.sizes.tolist()), None
 
-    # There are hardly more graphs than nodes.
+    # There are rarely more graphs than nodes.
     assumed = max(num_nodes, 1) if batch_size is None else batch_size
     pairs, slot, count = torch.ops.gpn.undirected_padded(edge_index, num_nodes, edge_index.size(1))
     found = ops.progress(edge_index, batch, assumed)
@@ -362,26 +363,26 @@ class _Graphs(NamedTuple):
     edge_attr: Tensor | None
     batch: Tensor
     undirected: ops.Undirected | None = None
-    """What is known of the undirected edges."""
+    """The undirected edges, if known."""
     origin: Tensor | None = None
-    """Where the nodes are among those that the level below handed on; ``None`` where they are all of them."""
+    """The positions of the nodes among those from the level below; ``None`` if they are all of them."""
 
     def with_pairs(self, num_pairs: int | None) -> "_Graphs":
-        """With its undirected edges; their number is known where edges are sorted and have their reverses."""
+        """Adds the undirected edges. Their number is given if edges are sorted and all have their reverse."""
         if num_pairs is None:
             return self._replace(undirected=ops.undirected(self.edge_index, self.x.size(0)))
         return self._replace(undirected=ops.sorted_pairs(self.edge_index, self.x.size(0), num_pairs))
 
     def frozen(self, goes_on: Tensor, batch_size: int) -> "_Graphs":
-        """Of a padded batch: the edges of graphs that do not go on become self-loops of the padding."""
+        """For a padded batch: the edges of graphs that have finished become self-loops of the padding."""
         on = goes_on.index_select(0, self.batch).index_select(0, self.edge_index[0].to(torch.int64)) > 0
         is_padding = self.batch.index_select(0, self.edge_index[0].to(torch.int64)) == batch_size
         edge_index = torch.where(on | is_padding, self.edge_index, self.x.size(0) - 1)
         return self._replace(edge_index=edge_index)
 
     def with_padded_pairs(self, num_pairs: int) -> "tuple[_Graphs, Tensor]":
-        """Of a padded batch: with its undirected edges, then the last node's with itself; and whether there
-        is room for them, else they are nothing but that."""
+        """For a padded batch: adds the undirected edges, padded with self-loops of the last node, and returns
+        whether they fit. If not, they are padding only."""
         num_nodes = self.x.size(0)
         pairs, slot, count = torch.ops.gpn.undirected_padded(self.edge_index, num_nodes, num_pairs)
         pairs = torch.where(pairs < 0, num_nodes - 1, pairs)
@@ -389,8 +390,8 @@ class _Graphs(NamedTuple):
         return self._replace(undirected=undirected), count[1] <= num_pairs
 
     def split(self, wanted: Tensor, num_nodes: int, num_edges: int, left: "list[_Graphs]") -> "_Graphs":
-        """The wanted graphs, which have so many nodes and edges; the others are appended to ``left``, as
-        nodes without edges."""
+        """The wanted graphs, which have these numbers of nodes and edges. The others are appended to
+        ``left``, as nodes without edges."""
         if num_nodes == self.x.size(0):
             return self
         none = self.edge_index[:, :0]
@@ -422,7 +423,7 @@ def _renumbered(number: Tensor, edge_index: Tensor) -> Tensor:
 def _induced(
     number: Tensor, num_nodes: int, num_edges: int, edge_index: Tensor, edge_attr: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """The edges of the nodes that stay, the first of the new numbers. No edge leads from them to others."""
+    """The edges of the nodes that stay, which have the lowest new ids. None of these edges leaves them."""
     if num_edges < edge_index.size(1):
         staying = number.index_select(0, edge_index[0]) < num_nodes
         edge = torch.nonzero_static(staying, size=num_edges).view(-1)
@@ -432,7 +433,7 @@ def _induced(
 
 
 def _of_graphs(wanted: Tensor, sizes: ops.Sizes, pooled: Pooled, batch: Tensor) -> Pooled:
-    """What pooling gave for the graphs that shrink alone, numbered as if only they had been pooled."""
+    """The pooling results of the graphs that shrink, numbered as if only these had been pooled."""
     node_order, node_number = ops.partition(wanted, batch, sizes.nodes)
     order, number = ops.partition(wanted, pooled.batch, sizes.clusters)
     node, cluster = node_order[: sizes.nodes], order[: sizes.clusters]

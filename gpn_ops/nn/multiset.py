@@ -1,4 +1,4 @@
-"""Multiset functions: from the features of a cluster's nodes to the features of the cluster (equation 3)."""
+"""Multiset functions, which turn the features of a cluster's nodes into those of the cluster (equation 3)."""
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class Reduce(torch.nn.Module):
         self.reduce = reduce
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module: there are none."""
+        r"""Does nothing: the module has no parameters."""
 
     def forward(self, x: Tensor, cluster: Tensor, num_clusters: int) -> Tensor:
         r"""Forward pass; arguments as in :class:`DeepSets`."""
@@ -58,9 +58,9 @@ class DeepSets(torch.nn.Module):
 
     where each MLP is Linear (ReLU, dropout, Linear)*, and ends in LayerNorm(input + output).
 
-    The MLPs run on one tile of nodes at a time, and again in backward unless their results are small. They
-    run on all nodes at once if gradients are on and :obj:`recompute` is off, and if a child was replaced,
-    subclassed or has hooks: it is then called like any module.
+    The MLPs process one tile of nodes at a time, and again in backward unless their results are small. They
+    process all nodes at once in two cases: if gradients are on and :obj:`recompute` is off, and if a child
+    was replaced, subclassed or has hooks. Such a child is called like any module.
 
     Args:
         in_channels (int): Size of each node's features, of the hidden layers and of the output.
@@ -105,8 +105,7 @@ class DeepSets(torch.nn.Module):
 
         Args:
             x (torch.Tensor): The node features, :math:`[n, d]`.
-            cluster (torch.Tensor): The cluster of every node, int64 :math:`[n]`. A node of cluster -1 is in
-                none.
+            cluster (torch.Tensor): The cluster of every node, int64 :math:`[n]`; -1 for a node in no cluster.
             num_clusters (int): The number of clusters :math:`c`.
 
         Returns:
@@ -132,18 +131,18 @@ class DeepSets(torch.nn.Module):
     def _tiled(
         self, num_rows: int, x: Tensor, layers: tuple[torch.nn.Module, ...]
     ) -> tuple[list[Tensor], torch.dtype, bool] | None:
-        """Parameters, dtype of products and what to keep for the operators on tiles; None if the children are
-        called."""
+        """The parameters, the dtype of products and whether to keep results, for the operators on tiles. None
+        if the children are to be called."""
         if not are_plain(layers, self.in_channels):
             return None
         parameters = parameters_of(layers)
         product = matmul_dtype(x, parameters[0])
-        # What goes into the LayerNorm, and what comes out of every hidden layer.
+        # The input of the LayerNorm, and the output of every hidden layer.
         kept_values = num_rows * self.in_channels * self.num_layers
-        # Elsewhere than on the CPU, rows are sooner computed again than read.
+        # On a GPU, computing rows again is faster than reading them.
         again = self.recompute == "auto" and not waits.is_host(x.device)
         keep = not again and not keeps_nothing(self.recompute, kept_values)
-        # All of it is for autograd to keep, which has second derivatives.
+        # With recompute off, autograd keeps everything and has second derivatives.
         return None if keep and self.recompute != "auto" else (parameters, product, keep)
 
     def _residual(

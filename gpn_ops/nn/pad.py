@@ -1,4 +1,4 @@
-"""Batches of fixed sizes: padded with a graph that takes part in nothing."""
+"""Batches of fixed sizes, padded with one graph that influences nothing."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -16,14 +16,15 @@ STEPS = 8
 
 
 class Capacity(NamedTuple):
-    """For how many nodes, edges and undirected edges there is room."""
+    """How many nodes, edges and undirected edges there is room for."""
 
     nodes: int
-    """One node at least is padding."""
+    """The number of nodes, at least one of which is padding."""
     edges: int
+    """The number of edges."""
     pairs: int | None = None
-    """By default ``edges // 2 + 1``, which is enough where every edge has its reverse and there are no
-    self-loops; ``edges`` is always enough."""
+    """The number of undirected edges. The default, ``edges // 2 + 1``, is enough if every edge has its
+    reverse and there are no self-loops. ``edges`` is always enough."""
 
     @property
     def num_pairs(self) -> int:
@@ -31,25 +32,25 @@ class Capacity(NamedTuple):
 
 
 class PaddedBatch(NamedTuple):
-    """What :func:`pad` returns."""
+    """A padded batch, as :func:`pad` returns it."""
 
     x: Tensor
     """``[capacity.nodes, d]``: the features, then zeros."""
     edge_index: Tensor
-    """``[2, capacity.edges]``: the edges, then self-loops of the padding, two a node and round again."""
+    """``[2, capacity.edges]``: the edges, then self-loops on the padding, two per node in turn."""
     edge_attr: Tensor | None
-    """``[capacity.edges, ...]``: their attributes, then ones (zeros, if they are integers)."""
+    """``[capacity.edges, ...]``: their attributes, then ones (zeros for integers)."""
     batch: Tensor
-    """int64 ``[capacity.nodes]``: the graph of every node; the padding is in one graph more."""
+    """int64 ``[capacity.nodes]``: the graph of every node. The padding is one additional graph."""
 
 
 class Room(NamedTuple):
-    """Of a padded batch at a level: how large the next level may be, and where the padding begins."""
+    """The largest size of the next level of a padded batch, and where the padding of this level begins."""
 
     nodes: int
     edges: int
     first: Tensor
-    """int64 ``[1]``: the first node of the padding, all the nodes behind which are of it too."""
+    """int64 ``[1]``: the first node of the padding, which extends to the last node."""
 
 
 def pad(
@@ -60,21 +61,22 @@ def pad(
     capacity: Capacity | tuple[int, int],
     batch_size: int | None = None,
 ) -> PaddedBatch:
-    r"""Appends one graph of padding to a batch, so that the batch has given sizes.
+    r"""Pads a batch to given sizes by appending one graph.
 
-    The padding is nodes without features and self-loops on them. No result for a graph depends on it, and it
-    gets no gradient, as long as a model looks at each graph on its own. What looks at all nodes at once sees
-    the padding: ``BatchNorm``, ``GraphNorm`` and ``PairNorm`` called without a batch, a mean over all nodes.
-    ``LayerNorm`` of PyG needs :obj:`mode="node"` or the batch; norms by degree are not concerned.
+    The padding consists of nodes with zero features and of self-loops on them. It changes no result for the
+    other graphs and gets no gradient, as long as the model treats each graph separately. Layers that combine
+    all nodes do see the padding: a mean over all nodes, and ``BatchNorm``, ``GraphNorm`` and ``PairNorm``
+    without a batch. PyG's ``LayerNorm`` needs :obj:`mode="node"` or the batch. Degree normalisation is safe.
 
     Args:
         x (torch.Tensor): The node features, :math:`[n, d]`, of any dtype.
         edge_index (torch.Tensor): The edges, :math:`[2, m]`.
         edge_attr (torch.Tensor, optional): Their attributes, :math:`[m, \ldots]`.
-        batch (torch.Tensor, optional): The graph of every node, :math:`[n]`; of :obj:`None`, there is one.
-        capacity (Capacity): The number of nodes, more than :math:`n`, and of edges, :math:`m` or more.
-        batch_size (int, optional): The number of graphs, without the padding; the last may have no nodes.
-            Without it, a GPU has to be waited for. (default: :obj:`None`)
+        batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. If :obj:`None`, there is one
+            graph.
+        capacity (Capacity): The number of nodes, more than :math:`n`, and of edges, at least :math:`m`.
+        batch_size (int, optional): The number of graphs without the padding. The last ones may have no nodes.
+            If :obj:`None`, the host waits for the GPU to read it. (default: :obj:`None`)
 
     Raises:
         ValueError: If the batch does not fit.
@@ -118,13 +120,14 @@ def pad(
 
 
 def padding_attribute(edge_attr: Tensor) -> int:
-    """Of a self-loop of the padding. Not 0 where it may be a weight: the norm of a GNN divides by sums."""
+    """The attribute of the padding's self-loops. A weight must not be 0: GNNs normalise by sums of
+    weights."""
     return int(edge_attr.is_floating_point())
 
 
 def padded_edges(edges: Tensor, num_edges: Tensor, first: Tensor, num_nodes: int) -> Tensor:
-    """Edges of which all from ``num_edges`` on become self-loops of the nodes from ``first`` on, as
-    :func:`pad` spreads them."""
+    """Replaces all edges from ``num_edges`` on by self-loops of the nodes from ``first`` on, distributed as
+    in :func:`pad`."""
     edge = torch.arange(edges.size(1), device=edges.device)
     spread = (edge - num_edges).clamp(min=0).div(2, rounding_mode="floor")
     loops = first + spread % (num_nodes - first).clamp(min=1)
@@ -132,14 +135,15 @@ def padded_edges(edges: Tensor, num_edges: Tensor, first: Tensor, num_nodes: int
 
 
 class Buckets:
-    r"""Chooses the sizes that batches are padded to: steps of one eighth of a large batch, nodes and edges
-    together, so that a training run settles on a few shapes, which are compiled or captured once each.
+    r"""Chooses the sizes to which batches are padded, in steps of one eighth of a large batch.
+
+    Nodes and edges share the step, so a training run needs few shapes. Each is compiled or captured once.
 
     Args:
-        num_nodes (int): The number of nodes of a large batch. A larger one is padded to a step above.
+        num_nodes (int): The number of nodes of a large batch. The steps continue above it.
         num_edges (int): The number of its edges.
-        pairs (int, optional): The number of its undirected edges, if not every edge has its reverse or there
-            are self-loops. (default: half the edges)
+        pairs (int, optional): The number of its undirected edges. Required if edges lack their reverse or if
+            there are self-loops. (default: half the edges)
 
     Example:
         >>> from gpn_ops.nn import Buckets
@@ -155,14 +159,14 @@ class Buckets:
 
     @classmethod
     def of(cls, sizes: Iterable[tuple[int, int]]) -> "Buckets":
-        """The buckets for batches of which these are the numbers of nodes and edges."""
+        """Buckets for batches with these numbers of nodes and edges."""
         sizes = list(sizes)
         if not sizes:
-            raise ValueError("sizes: expected those of one batch or more, got none")
+            raise ValueError("sizes: expected the sizes of at least one batch, got none")
         return cls(max(n for n, _ in sizes) + 1, max(max(m for _, m in sizes), 1))
 
     def __call__(self, num_nodes: int, num_edges: int) -> Capacity:
-        """The smallest step that holds so many nodes, one of padding, and so many edges."""
+        """The smallest step that holds these nodes, one node of padding, and these edges."""
         nodes, edges, pairs = self.largest
         steps = max(-(-STEPS * (num_nodes + 1) // nodes), -(-STEPS * num_edges // edges))
         return Capacity(
@@ -176,18 +180,20 @@ class Buckets:
 
 
 def halving(capacity: Capacity, batch_size: int, height: int) -> tuple[Capacity, ...]:
-    r"""Capacities for the levels of a hierarchy that are enough if all graphs are connected, without
-    drop-edge and competing self-loops: then every graph that goes on has at most half the nodes at the next
-    level, so level :math:`k` has at most :math:`n / 2^k` nodes and one a graph. Of edges, nothing but that
-    they do not grow follows from this: room for all of them is left.
+    r"""Capacities for the levels of a hierarchy that always suffice for connected graphs, without drop-edge
+    and competing self-loops.
+
+    Every graph that still shrinks then has at most half as many nodes at the next level. So level :math:`k`
+    has at most :math:`n / 2^k` nodes, plus one per graph. The number of edges is only known not to grow, so
+    every level has room for all of them.
 
     Args:
-        capacity (Capacity): Of the batch.
+        capacity (Capacity): The capacity of the batch.
         batch_size (int): The number of graphs.
         height (int): The number of levels.
 
     Returns:
-        tuple: :obj:`height + 1` capacities, the first of which is :obj:`capacity`.
+        tuple: :obj:`height + 1` capacities. The first is :obj:`capacity`.
     """
     shapes = [Capacity(*capacity)]
     for level in range(1, height + 1):
@@ -197,16 +203,18 @@ def halving(capacity: Capacity, batch_size: int, height: int) -> tuple[Capacity,
 
 
 def measured(capacity: Capacity, tree: ParseTree, num_nodes: int) -> tuple[Capacity, ...]:
-    r"""Capacities for the levels of a hierarchy as the dynamic form found them in one batch, with one eighth
-    to spare, and in proportion to the size of the batch. Another batch may need more, and says so.
+    r"""Capacities for the levels of a hierarchy, measured on one batch in dynamic form.
+
+    They are scaled to :obj:`capacity` and have one eighth to spare. Another batch may still need more; its
+    tree then has :obj:`overflow` set.
 
     Args:
-        capacity (Capacity): Of the batches to come.
-        tree (ParseTree): Of a batch like these.
+        capacity (Capacity): The capacity of the coming batches.
+        tree (ParseTree): The tree of a similar batch.
         num_nodes (int): The number of nodes of that batch.
 
     Returns:
-        tuple: As many capacities as the tree has levels, and one. The first is :obj:`capacity`.
+        tuple: One capacity more than the tree has levels. The first is :obj:`capacity`.
     """
     first = Capacity(*capacity)
     # An edge without a reverse, or a self-loop, is a pair alone; coarse graphs have no more such than these.
@@ -215,8 +223,8 @@ def measured(capacity: Capacity, tree: ParseTree, num_nodes: int) -> tuple[Capac
     shapes, nodes = [first], num_nodes
     num_edges = max((level.edge_index.size(1) for level in tree.levels), default=0)
     for height, level in enumerate(tree.levels, start=1):
-        nodes -= level.x.size(0) - level.pooled.size(0)  # Finished graphs stay, with their roots.
-        # How many edges the top level left, if any, the tree does not tell.
+        nodes -= level.x.size(0) - level.pooled.size(0)  # The roots of finished graphs stay.
+        # The tree does not record the edges that are left above the top level.
         edges = tree.levels[min(height, len(tree.levels) - 1)].edge_index.size(1)
         room = Capacity(
             min(_share(first.nodes, nodes, num_nodes), shapes[-1].nodes),

@@ -25,7 +25,7 @@ from .select import SelectParse
 
 
 class PoolOutput(NamedTuple):
-    """What :class:`ParsePooling` returns, in the order of PyG's ``TopKPooling``."""
+    """The result of :class:`ParsePooling`, in the order of PyG's ``TopKPooling``."""
 
     x: Tensor
     """``[c, d]``: the features of the clusters."""
@@ -42,8 +42,8 @@ class PoolOutput(NamedTuple):
 
 
 class Pooled(NamedTuple):
-    """The full record of :class:`ParsePooling`: the fields of :class:`PoolOutput`, and more that trees
-    need."""
+    """The full record of :class:`ParsePooling`: the fields of :class:`PoolOutput`, and those that trees need
+    besides."""
 
     x: Tensor
     edge_index: Tensor
@@ -78,10 +78,10 @@ class ParsePooling(torch.nn.Module):
     cluster of its own.
 
     The layer replaces ``TopKPooling``: it takes the same arguments and returns its results in the same order,
-    with :obj:`cluster` in place of :obj:`perm`. It stores no row of features per edge, with two exceptions:
-    if :obj:`recompute` is off, and if a child of the scorer was replaced, subclassed or has hooks, because it
-    is then called like any module. Second derivatives need :obj:`recompute=False`. Forward mode raises an
-    error.
+    with :obj:`cluster` in place of :obj:`perm`. It stores no row of features per edge, except if
+    :obj:`recompute` is off, or if a child of the scorer was replaced, subclassed or has hooks, because such a
+    child is called like any module. Second derivatives need :obj:`recompute=False`. Forward-mode derivatives
+    raise an error.
 
     Args:
         in_channels (int): Size of the features of each node and of each cluster.
@@ -143,7 +143,7 @@ class ParsePooling(torch.nn.Module):
         edge_dim: int | None = None,
     ) -> None:
         super().__init__()
-        # Here, where they have the names that the caller wrote.
+        # Checked here, where they have the names that the caller wrote.
         check_at_least("scorer_layers", 1, scorer_layers)
         check_probability("drop_edge", drop_edge)
         check_reduction(edge_reduce, "edge_reduce")
@@ -211,9 +211,10 @@ class ParsePooling(torch.nn.Module):
                 happened to each of them. (default: :obj:`None`)
             record (bool, optional): If :obj:`True`, returns a :class:`Pooled`, which also has the number of
                 inner edges and the representative node of each cluster. (default: :obj:`False`)
-            room (Room, optional): Of a padded batch (:func:`pad`), where its padding begins and the sizes of
-                the result, which is padded too: then shapes depend on shapes only. It needs a :obj:`record`,
-                :obj:`undirected`, and :obj:`num_graphs`, the padding's included. (default: :obj:`None`)
+            room (Room, optional): For a padded batch (:func:`pad`), where the padding begins and the sizes of
+                the result, which is padded too. Output shapes then depend on input shapes only. It requires
+                :obj:`record`, :obj:`undirected`, and :obj:`num_graphs` including the padding.
+                (default: :obj:`None`)
         """
         edge_index = checked_edges(edge_index)
         check_features("x", x, self.in_channels)
@@ -227,13 +228,13 @@ class ParsePooling(torch.nn.Module):
             check_device("attn", attn, "x", x)
         check_scored_dtype("x" if attn is x else "attn", attn, getattr(self.select, "scorer", None))
         if edge_attr is not None:
-            check_edge_attr(edge_attr, edge_index, "max")  # Connecting knows whether it takes integers.
+            check_edge_attr(edge_attr, edge_index, "max")  # The connect step checks for integers.
 
         drop_edge = self.drop_edge if self.training else 0.0
         scored = {} if self.edge_dim is None else {"edge_attr": edge_attr}
         padded = {} if room is None else {"room": room}
         if room is not None and (not record or num_graphs is None or undirected is None or batch is None):
-            raise ValueError("room: expected beside it record, batch, num_graphs and undirected")
+            raise ValueError("room: expected together with record, batch, num_graphs and undirected")
         parsed = self.select(
             attn,
             edge_index,
@@ -252,13 +253,13 @@ class ParsePooling(torch.nn.Module):
         else:
             coarse = self.connect(parsed, edge_index, edge_attr, batch)
         num_clusters = coarse.representative.size(0)
-        if room is not None:  # More clusters than there is room for: the numbers of these must still exist.
+        if room is not None:  # If there is no room for all clusters, their ids must still be valid.
             parsed = parsed._replace(cluster=parsed.cluster.clamp(max=num_clusters - 1))
         # None of a connect step of the user's own, which may give just the coarse graph.
         score, inner_edges = parsed.mask(num_clusters, getattr(coarse, "order", None))
         score = score.to(x.dtype)
         weight = coarse.edge_attr
-        if edge_attr is None and weight is not None:  # The layer's own: of the type that a GNN takes with x.
+        if edge_attr is None and weight is not None:  # The layer's own; a GNN expects the dtype of x.
             weight = weight.to(x.dtype)
         pooled = Pooled(
             x=self.multiset(x, parsed.cluster, num_clusters) * score.unsqueeze(-1),

@@ -1,4 +1,4 @@
-"""Edge scores (equation 1), without a row of features per edge."""
+"""Edge scores (equation 1), computed without storing a row of features per edge."""
 
 from itertools import chain
 
@@ -127,7 +127,7 @@ class EdgeScorer(torch.nn.Module):
         check_features("h", h, self.in_channels)
         check_device("h", h, "edge_index", edge_index)
         if undirected is None and directed and waits.is_host(h.device) and not torch.compiler.is_compiling():
-            check_values(edge_index, None, h.size(0))  # else operators speak of their own argument
+            check_values(edge_index, None, h.size(0))  # otherwise operators would name their own argument
         if directed and self.edge_dim is None:
             return self._logits(h, edge_index.to(torch.int64)).sigmoid()
         pairs, slot = ops.undirected(edge_index, h.size(0)) if undirected is None else undirected
@@ -151,9 +151,9 @@ class EdgeScorer(torch.nn.Module):
                 dtype = wide_dtype(h.dtype)
                 logits = ops.pair_dot(h.to(dtype), weight.view(-1).to(dtype), pairs) + bias.to(dtype)
                 return logits if pair_attr is None else logits + self._edge_part(pair_attr, True).squeeze(-1)
-            # The rows themselves, and of every hidden layer what goes into its LayerNorm and what comes out.
+            # The rows themselves, and for every hidden layer the input of its LayerNorm and its output.
             kept = pairs.size(1) * self.in_channels * (1 + 2 * len(self.norms))
-            # Elsewhere than on the CPU the operator is a few kernels, faster than what keeps.
+            # On a GPU the operator is a few kernels, and faster than storing results.
             fused = self.recompute == "auto" and not waits.is_host(h.device)
             if pair_attr is None and (fused or keeps_nothing(self.recompute, kept)):
                 parameters = [*parameters_of(chain.from_iterable(hidden)), weight, bias]
@@ -164,7 +164,7 @@ class EdgeScorer(torch.nn.Module):
             z = call_wide(lin, z) if wide else lin(z.to(h.dtype) if layer == 0 else z)
             if layer == 0 and pair_attr is not None:
                 z = z + self._edge_part(pair_attr, wide)
-            # Products of features may exceed the range of float16; a LayerNorm brings them back.
+            # Products of features may exceed the range of float16; the LayerNorm brings them back.
             z = call_wide(norm, z).to(h.dtype) if wide else norm(z)
             z = relu_dropout(z, self.dropout, seed, layer)
         logits = call_wide(self.lins[-1], z)
@@ -185,6 +185,6 @@ class EdgeScorer(torch.nn.Module):
 
 
 def check_scored_dtype(name: str, h: Tensor, scorer: torch.nn.Module | None) -> None:
-    """Checks the features that a scorer will be given, where they have the name that the caller wrote."""
+    """Checks the features for a scorer, under the name that the caller wrote."""
     if type(scorer) is EdgeScorer and are_plain(scorer.lins, scorer.in_channels):
         matmul_dtype(h, parameters_of(scorer.lins)[0], name)

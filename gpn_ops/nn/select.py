@@ -1,4 +1,4 @@
-"""The select step: which nodes make which cluster."""
+"""The select step: the assignment of nodes to clusters."""
 
 from typing import NamedTuple
 
@@ -17,20 +17,20 @@ from .scorer import EdgeScorer, check_scored_dtype
 
 
 class Parsed(NamedTuple):
-    """What parsing a graph gave, and the edges that took part in it."""
+    """The clusters of a parsed graph, and the edges that took part in parsing."""
 
     cluster: Tensor
     """int64 ``[num_nodes]``: the cluster of every node."""
     edge_index: Tensor
-    """``[2, m]``: the edges that took part: those given, less what was dropped, with competing
+    """``[2, m]``: the edges that took part: the given edges without dropped ones, and competing
     self-loops."""
     scores: Tensor
     """``[m]``: their scores."""
     kept: Tensor | None
-    """bool, one per given edge: whether it took part. ``None`` where none was dropped."""
+    """bool, one per given edge: whether it took part. ``None`` if none was dropped."""
     took_part: Tensor | None = None
-    """bool ``[m]``: which of :obj:`edge_index` took part. On a GPU, which would have to be waited for to
-    leave out the others, they are all listed. ``None`` where no others are."""
+    """bool ``[m]``: which edges of :obj:`edge_index` took part. On a GPU all edges are listed, because
+    leaving out the others would need a wait. ``None`` if all took part."""
 
     def mask(self, num_clusters: int, order: Tensor | None = None) -> ops.Mask:
         """:func:`gpn_ops.mask` of the edges that took part. ``order``: what coarsening found for
@@ -43,7 +43,7 @@ class Parsed(NamedTuple):
 
 
 class SelectParse(Select):
-    r"""Parses a graph into clusters: scores its edges with an :class:`EdgeScorer`, and joins every node with
+    r"""Parses a graph into clusters. Scores the edges with an :class:`EdgeScorer`, and merges every node with
     the neighbour across its highest-scored edge (:func:`gpn_ops.parse`).
 
     Args:
@@ -58,7 +58,7 @@ class SelectParse(Select):
             in training, so that dropout in the scorer makes them differ, as in the code of the paper. The
             scorer then has twice as many rows. (default: :obj:`False`)
         edge_dim (int, optional): Size of the attributes of an edge, if its score should depend on them, as in
-            :class:`EdgeScorer`. A self-loop that was added has attributes 0. (default: :obj:`None`)
+            :class:`EdgeScorer`. Added self-loops have attributes 0. (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -107,23 +107,23 @@ class SelectParse(Select):
             x (torch.Tensor): The node features, :math:`[n, d]`.
             edge_index (torch.Tensor): The edges, :math:`[2, m]`.
             batch (torch.Tensor, optional): The graph of every node, :math:`[n]`. (default: :obj:`None`)
-            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]`, on which scores
-                depend if there is an :obj:`edge_dim`. (default: :obj:`None`)
+            edge_attr (torch.Tensor, optional): The attributes of the edges, :math:`[m, d_e]`. Scores depend
+                on them if :obj:`edge_dim` is set. (default: :obj:`None`)
             drop_edge (float, optional): The probability with which an undirected edge (an edge together with
                 its reverse) is dropped before edges are scored. (default: :obj:`0.0`)
             undirected (Undirected, optional): The result of :func:`gpn_ops.undirected` for these edges, if
                 you have it. On the CPU it is ignored if self-loops compete. (default: :obj:`None`)
-            record (bool, optional): If :obj:`True`, returns what :class:`ParsePooling` works with. This does
-                not include the number of clusters, for which the host would have to wait for a GPU.
+            record (bool, optional): If :obj:`True`, returns the record that :class:`ParsePooling` uses. It
+                does not include the number of clusters, because reading that would wait for a GPU.
                 (default: :obj:`False`)
-            room (Room, optional): Where the padding of a batch begins (:func:`pad`), which becomes one
-                cluster, the last: then shapes depend on shapes only. It needs :obj:`undirected`.
+            room (Room, optional): Where the padding of a batch begins (:func:`pad`). The padding becomes the
+                last cluster, and output shapes depend on input shapes only. Requires :obj:`undirected`.
                 (default: :obj:`None`)
 
         Returns:
-            SelectOutput or Parsed: All nodes in their order, their clusters, and as :obj:`weight` the mask of
-            each node's cluster (equation 4), through which the scorer gets its gradient. With :obj:`record`,
-            the clusters, and the edges that took part, with their scores.
+            SelectOutput or Parsed: All nodes in order, their clusters, and as :obj:`weight` the mask of each
+            node's cluster (equation 4), through which the scorer gets its gradient. With :obj:`record`, the
+            clusters, and the edges that took part with their scores.
         """
         edge_index = checked_edges(edge_index)
         check_features("x", x, self.in_channels)
@@ -135,8 +135,8 @@ class SelectParse(Select):
         scored_attr = None
         if self.edge_dim is not None:
             scored_attr = attributes_to_score(edge_attr, self.edge_dim, edge_index)
-        # The number of edges that are left, and of self-loops that are missing, is on the device. Where it
-        # would have to be waited for, all of them are listed, and what takes no part is marked.
+        # The numbers of remaining edges and of missing self-loops are on the device. Where reading them would
+        # wait, all edges are listed, and those that take no part are marked.
         listed = room is not None or not waits.reads_are_free(x.device)
         took_part = None
         if self.self_loops:
@@ -153,7 +153,7 @@ class SelectParse(Select):
 
         kept = None
         if drop_edge > 0:
-            if batch is not None:  # Coarsening sees, and checks, only the edges that are kept.
+            if batch is not None:  # Coarsening checks only the edges that are kept.
                 check_edges_inside_graphs(edge_index, batch)
             keep_pair = torch.rand(pairs.size(1), device=x.device) >= drop_edge
             keep = keep_pair.index_select(0, slot)
@@ -191,8 +191,8 @@ def _with_self_loops(edge_index: Tensor, num_nodes: int) -> Tensor:
 def _with_all_self_loops(
     edge_index: Tensor, num_nodes: int, undirected: ops.Undirected
 ) -> tuple[Tensor, ops.Undirected, Tensor]:
-    """Appends a self-loop for every node, and its pair; and tells which edges there are: not a second
-    self-loop of a node."""
+    """Appends a self-loop and its pair for every node. The last result marks the edges that count, which
+    excludes a second self-loop of a node."""
     pairs, slot = undirected
     node = torch.arange(num_nodes, device=edge_index.device)
     loops = node.expand(2, -1)
@@ -206,15 +206,15 @@ def _with_all_self_loops(
 
 def _without_self_loop(edge_index: Tensor, num_nodes: int) -> Tensor:
     row, col = edge_index.to(torch.int64)
-    # An id out of range counts for a node that is not there, so that the next operator finds and names it.
+    # Map an id out of range to a spare node; the next operator will report it.
     node = torch.where((row == col) & (row >= 0), row, num_nodes).clamp(max=num_nodes)
     looped = torch.zeros(num_nodes + 1, dtype=torch.bool, device=edge_index.device)
     return looped.index_fill(0, node, True)[:-1].logical_not()
 
 
 def _competing(edge_index: Tensor, scores: Tensor, took_part: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The edges and scores to parse. One that takes no part becomes a self-loop below all others: who has no
-    other edge chooses itself, which joins nothing."""
+    """The edges and scores to parse. Edges that take no part become self-loops with the lowest score: a node
+    that chooses one stays alone."""
     if took_part is None:
         return edge_index, scores
     return torch.where(took_part, edge_index, edge_index[0]), torch.where(took_part, scores, -torch.inf)
@@ -229,13 +229,13 @@ def _select_output(parsed: Parsed, dtype: torch.dtype) -> SelectOutput:
     return SelectOutput(node, num_nodes, cluster, num_clusters, ops.lift(mask.to(dtype), cluster))
 
 
-# The low bits of a score that the order of summation decides, and with it the rest of the batch.
+# The low bits of a score, which depend on the order of summation and so on the rest of the batch.
 _UNSETTLED_BITS = {torch.float32: (4, torch.int32), torch.float64: (33, torch.int64)}
 
 
 def _settled(scores: Tensor) -> Tensor:
-    """The scores as they are compared, to nearest without those bits. Edges that look alike in a graph then
-    tie, and the lowest edge id decides, whatever graphs are in the batch."""
+    """The scores for comparison, rounded to nearest without these bits. Edges that look alike then tie, and
+    the lowest edge id decides, whatever other graphs are in the batch."""
     bits, integer = _UNSETTLED_BITS[scores.dtype]
     half = 1 << (bits - 1)
     return scores.detach().view(integer).add(half).bitwise_and_(-2 * half).view(scores.dtype)

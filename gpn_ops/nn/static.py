@@ -1,4 +1,4 @@
-"""Models in static form from outside: batches of a few sizes, and the dynamic form for what does not fit."""
+"""Runs models in static form on batches of a few sizes, and in dynamic form on batches that do not fit."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from .tree import ParseTree
 
 Shapes = tuple[Capacity, ...]
 IGNORED = -100
-"""The label of padding, which :func:`torch.nn.functional.cross_entropy` passes over."""
+"""The label of padding, which :func:`torch.nn.functional.cross_entropy` ignores."""
 
 
 class _Sizes:
-    """Which sizes a batch is padded to, and those of its levels."""
+    """The padded sizes of batches and of their levels."""
 
     def __init__(
         self, buckets: Buckets, batch_size: int, schedule: Callable[[Capacity], Sequence[Capacity]] | None
@@ -28,7 +28,7 @@ class _Sizes:
         self.shapes: dict[Capacity, Shapes] = {}
 
     def of(self, x: Tensor, edge_index: Tensor, batch_size: int | None) -> tuple[Capacity, Shapes | None]:
-        """The sizes for a batch; of its levels None, where they are to be measured first."""
+        """The sizes for a batch and for its levels; the latter are None if they have yet to be measured."""
         if batch_size is not None and batch_size > self.batch_size:
             raise ValueError(f"batch_size: expected at most {self.batch_size}, got {batch_size}")
         capacity = self.buckets(x.size(0), edge_index.size(1))
@@ -37,7 +37,7 @@ class _Sizes:
         return capacity, self.shapes.get(capacity)
 
     def grow(self, capacity: Capacity, tree: ParseTree, num_nodes: int) -> None:
-        """Measures a batch that did not fit, so that the next one like it does. Sizes only ever grow."""
+        """Measures a batch that did not fit, so that the next such batch does. Sizes only grow."""
         if self.schedule is not None:
             return
         found, before = measured(capacity, tree, num_nodes), self.shapes.get(capacity)
@@ -54,7 +54,7 @@ class _Sizes:
 
 
 def _to(shapes: Shapes, length: int) -> Shapes:
-    """With its last element again, up to a length."""
+    """``shapes`` with the last element repeated up to a length."""
     return shapes + shapes[-1:] * (length - len(shapes))
 
 
@@ -73,23 +73,23 @@ def _roomier(below: Capacity, shape: Capacity) -> Capacity:
 
 
 class StaticForm(torch.nn.Module):
-    r"""Calls a model in static form: every batch is padded to one of a few sizes, and what does not fit is
-    given to the dynamic form.
+    r"""Calls a model in static form: pads every batch to one of a few sizes. Batches that do not fit run in
+    dynamic form.
 
-    The host reads once a call, on the device, whether everything did fit.
+    The host waits for the device once per call, to read whether the batch fitted.
 
     Args:
-        model (torch.nn.Module): Called as
-            :obj:`model(x, edge_index, edge_attr, batch, batch_size, capacity=...)`, and without a
-            :obj:`capacity` in dynamic form, it returns a named tuple: first a row per graph or per node, and
-            the trees as :obj:`tree`. :class:`ParseHierarchy` is one.
+        model (torch.nn.Module): A model such as :class:`ParseHierarchy`. It is called as
+            :obj:`model(x, edge_index, edge_attr, batch, batch_size, capacity=...)`, without :obj:`capacity`
+            in dynamic form, and returns a named tuple. Its first field has a row per graph or per node, and
+            its field :obj:`tree` holds the trees.
         buckets (Buckets): Chooses the sizes of padded batches.
         batch_size (int): The largest number of graphs in a batch. Smaller batches get graphs without nodes.
-        schedule (Callable, optional): Gives the capacities of all levels for those of a batch, such as
-            :func:`halving` with two arguments given. If :obj:`None`, they are measured: the first batch of
-            every size, and every batch that does not fit, goes through the dynamic form, and the sizes of
+        schedule (Callable, optional): Maps the capacity of a batch to those of all levels, such as
+            :func:`halving` with its other two arguments bound. If :obj:`None`, they are measured: the first
+            batch of every size, and every batch that does not fit, runs in dynamic form, and the sizes of
             levels grow to what it needed. (default: :obj:`None`)
-        compiled (Callable, optional): What is called in static form in place of the model, such as
+        compiled (Callable, optional): Called in static form instead of the model, such as
             :obj:`torch.compile(model, fullgraph=True, dynamic=False)`. (default: :obj:`None`)
         per_node (bool, optional): Whether the model returns a row per node. (default: :obj:`False`)
 
@@ -118,9 +118,9 @@ class StaticForm(torch.nn.Module):
         self.model = model
         self.per_node = per_node
         self.misfits = 0
-        """How many calls the dynamic form has answered."""
+        """The number of calls that ran in dynamic form."""
         self._sizes = _Sizes(buckets, batch_size, schedule)
-        # A compiled module has the parameters of the model, which are not to be listed twice.
+        # In a list, so that a compiled module does not register the parameters of the model twice.
         self._static = [model if compiled is None else compiled]
 
     def forward(
@@ -131,10 +131,10 @@ class StaticForm(torch.nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Any:
-        r"""Forward pass: arguments as of :class:`ParseHierarchy`.
+        r"""Forward pass; arguments as for :class:`ParseHierarchy`.
 
         Returns:
-            What the model returns; the first element without the rows of padding, the others as they are.
+            The result of the model. Its first field is without the rows of padding, the others are unchanged.
         """
         if batch_size is None:
             batch = graph_of_node(batch, x)
@@ -153,16 +153,16 @@ class StaticForm(torch.nn.Module):
 
 
 class CapturedCall:
-    r"""A function of tensors as a CUDA graph: one launch a call, whatever the function launches.
+    r"""A function of tensors as a CUDA graph: one launch per call, however many the function makes.
 
-    Calls take tensors of the same shapes, and give what the captured call returned, with new values in the
-    same memory: the next call overwrites them.
+    Calls take tensors of the same shapes. They return the outputs of the captured call with new values, in
+    the same memory: the next call overwrites them.
 
     Args:
-        function (Callable): Called with tensors; it must not wait for the device.
-        inputs (Sequence[torch.Tensor]): Such tensors, on a GPU.
-        warm_up (Callable, optional): Called with them before, three times, so that libraries make their
-            choices outside of the capture. (default: :obj:`function`)
+        function (Callable): A function of tensors that does not wait for the device.
+        inputs (Sequence[torch.Tensor]): Example inputs on a GPU.
+        warm_up (Callable, optional): Called three times on the inputs before capture, so that libraries make
+            their choices outside of it. (default: :obj:`function`)
     """
 
     def __init__(
@@ -190,27 +190,27 @@ class CapturedCall:
 
 
 class CapturedTraining:
-    r"""Steps of training as CUDA graphs, one for every size of padded batches: forward, backward and the
-    optimiser's step are one launch. A batch that does not fit is trained on in dynamic form.
+    r"""Training steps as CUDA graphs, one for every size of padded batches: forward, backward and the
+    optimiser's step are one launch. Batches that do not fit are trained on in dynamic form.
 
-    The host reads once a step, on the device, whether everything did fit. In a step that did not, the
-    optimiser in the graph changes nothing.
+    The host waits for the device once per step, to read whether the batch fitted. If not, the optimiser in
+    the graph changes nothing.
 
-    What a graph holds is fixed: Python code of the model does not run again, and a learning rate that is to
-    change must be a tensor, and be changed in place. Running means, as of ``BatchNorm``, see the padding, and
-    NaN where a batch does not fit. :func:`torch.utils.checkpoint.checkpoint` around dropout cannot be
-    captured.
+    A captured graph is fixed. The Python code of the model does not run again, and a learning rate that
+    changes must be a tensor and be changed in place. Running statistics, such as those of ``BatchNorm``,
+    include the padding, and become NaN if a batch does not fit. :func:`torch.utils.checkpoint.checkpoint`
+    around dropout cannot be captured.
 
     Args:
         model (torch.nn.Module): As in :class:`StaticForm`.
-        optimizer (torch.optim.Optimizer): One with :obj:`fused=True` and :obj:`capturable=True`.
-        loss (Callable): Called as :obj:`loss(rows, y)`, with what the model returns first and with labels of
-            as many rows. Those of padding are -100, which :func:`torch.nn.functional.cross_entropy` passes
-            over, or NaN.
+        optimizer (torch.optim.Optimizer): An optimiser with :obj:`fused=True` and :obj:`capturable=True`.
+        loss (Callable): Called as :obj:`loss(rows, y)`, with the first field of the model's result and as
+            many labels. Integer labels of padding are -100, which
+            :func:`torch.nn.functional.cross_entropy` ignores; floating ones are NaN.
         buckets, batch_size, schedule: As in :class:`StaticForm`.
         per_node (bool, optional): Whether :obj:`y` has a row per node. (default: :obj:`False`)
-        max_norm (float, optional): To which norm gradients are clipped. (default: :obj:`None`)
-        capture (Callable, optional): What makes a graph of a step. (default: :class:`CapturedCall`)
+        max_norm (float, optional): The norm to which gradients are clipped. (default: :obj:`None`)
+        capture (Callable, optional): Captures a step. (default: :class:`CapturedCall`)
     """
 
     def __init__(
@@ -227,11 +227,11 @@ class CapturedTraining:
     ) -> None:
         options = {name: optimizer.defaults.get(name, False) for name in ("fused", "capturable")}
         if not all(options.values()):
-            raise ValueError(f"optimizer: expected one with fused=True and capturable=True, got {options}")
+            raise ValueError(f"optimizer: expected fused=True and capturable=True, got {options}")
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.per_node, self.max_norm, self.capture = per_node, max_norm, capture
         self.misfits = 0
-        """How many steps were made in dynamic form."""
+        """The number of steps that ran in dynamic form."""
         self._sizes = _Sizes(buckets, batch_size, schedule)
         self._graphs: dict[tuple[Shapes, bool], Callable[..., Any]] = {}
 
@@ -244,7 +244,7 @@ class CapturedTraining:
         y: Tensor,
         batch_size: int,
     ) -> Tensor:
-        """Makes a step; returns the loss, without a gradient."""
+        """Performs a training step and returns the loss, detached."""
         capacity, shapes = self._sizes.of(x, edge_index, batch_size)
         if shapes is not None:
             padded = pad(x, edge_index, edge_attr, batch, capacity, self._sizes.batch_size)
@@ -272,7 +272,7 @@ class CapturedTraining:
             padded = PaddedBatch(x, edge_index, rest[0] if has_attr else None, rest[-2])
             result = self.model(*padded, self._sizes.batch_size, capacity=shapes)
             overflow = result.tree.overflow
-            # By this, optimisers leave out a step.
+            # Optimisers skip the step if this is 1.
             self.optimizer.found_inf = (overflow | skips).to(torch.float32)  # type: ignore[attr-defined]
             loss = self._step(result, rest[-1])
             self.optimizer.found_inf = None  # type: ignore[attr-defined]

@@ -14,8 +14,8 @@ try:
 except ImportError as error:
     if (error.name or "").partition(".")[0] == "tgp":
         text = "gpn_ops.nn.tgp needs torch-geometric-pool: pip install torch-geometric-pool"
-    else:  # One of those that it needs itself, such as torch_scatter.
-        text = f"gpn_ops.nn.tgp needs torch-geometric-pool, which is there but cannot be imported: {error}"
+    else:  # A dependency of it is missing, such as torch_scatter.
+        text = f"gpn_ops.nn.tgp needs torch-geometric-pool, which is installed but fails to import: {error}"
     raise ImportError(text, name=error.name) from error
 
 from .pooling import ParsePooling
@@ -26,7 +26,7 @@ class ParsePooler(SRCPooling):
 
     Args:
         in_channels (int): Size of each node's features.
-        **options (optional): Those of :class:`gpn_ops.nn.ParsePooling`, by name.
+        **options (optional): The options of :class:`gpn_ops.nn.ParsePooling`, by name.
     """
 
     def __init__(self, in_channels: int, **options: Any) -> None:
@@ -64,8 +64,8 @@ class ParsePooler(SRCPooling):
         r"""Forward pass, as in :class:`tgp.poolers.TopkPooling`.
 
         Returns:
-            PoolingOutput: The coarse graph; with :obj:`lifting`, the features :obj:`x` of clusters, lifted to
-            the nodes of :obj:`so`.
+            PoolingOutput: The coarse graph. With :obj:`lifting`, instead the features :obj:`x` of the
+            clusters, lifted to the nodes of :obj:`so`.
         """
         if lifting:
             return self.lift(x_pool=x, so=so)
@@ -92,5 +92,5 @@ class ParsePooler(SRCPooling):
         )
 
     def extra_repr_args(self) -> dict[str, Any]:
-        """What ``repr`` shows beside the four steps."""
+        """Shown by ``repr`` beside the four steps."""
         return {"layer": self.layer}

@@ -1,4 +1,4 @@
-"""The trees that a hierarchy of pooling layers makes of a batch of graphs."""
+"""The pooling trees of a batch of graphs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
@@ -14,33 +14,34 @@ from gpn_ops import ops
 class Level:
     """One level of a :class:`ParseTree`: the graphs that shrink here, before and after.
 
-    ``n`` nodes and ``m`` edges become ``c`` clusters.
+    Its ``n`` nodes and ``m`` edges become ``c`` clusters.
     """
 
     index: Tensor | None
-    """int64 ``[n]``: where these nodes are among the clusters of the level below (at the lowest level: among
-    the nodes of the batch). ``None`` where they are all of them, in order."""
+    """int64 ``[n]``: the position of each node among the clusters of the level below (at the lowest level,
+    among the nodes of the batch). ``None`` if the nodes are all of these, in order."""
     x: Tensor
-    """``[n, d]``: the features that came in."""
+    """``[n, d]``: the features of the nodes."""
     edge_index: Tensor
-    """int64 ``[2, m]``: the graph that came in."""
+    """int64 ``[2, m]``: the edges between them."""
     edge_attr: Tensor | None
-    """``[m, ...]``: its edge attributes."""
+    """``[m, ...]``: the attributes of these edges."""
     batch: Tensor
-    """int64 ``[n]``: the graph of every node, by its number in the batch."""
+    """int64 ``[n]``: the graph of every node, numbered as in the batch."""
     cluster: Tensor
-    """int64 ``[n]``: the assignment of nodes to clusters."""
+    """int64 ``[n]``: the cluster of every node."""
     representative: Tensor
     """int64 ``[c]``: the smallest node of every cluster."""
     mask: Tensor
-    """``[c]``: the sum of the scores of a cluster's inner edges, 1 where it has none."""
+    """``[c]``: the sum of the scores of the edges inside each cluster, 1 if there are none."""
     inner_edges: Tensor
-    """int64 ``[c]``: their number, 1 where there are none."""
+    """int64 ``[c]``: the number of these edges, 1 if there are none."""
     pooled: Tensor
     """``[c, d]``: the features of the clusters."""
     took_part: Tensor | None = None
-    """bool ``[n]``: whether the graph of the node shrinks here. In the static form, where graphs that do not
-    stay, each node a cluster of its own, with its features; ``None`` where all graphs shrink."""
+    """bool ``[n]``, in the static form: whether the graph of each node shrinks here. The other graphs stay,
+    each node in a cluster of its own, with unchanged features. ``None`` in the dynamic form, where every
+    graph of a level shrinks."""
 
     def __repr__(self) -> str:
         nodes, edges, clusters = self.x.size(0), self.edge_index.size(1), self.pooled.size(0)
@@ -51,34 +52,35 @@ class Level:
 class ParseTree:
     """The pooling trees of a batch of graphs.
 
-    A graph takes part in the lowest ``height`` levels; what is left of it then are its roots (one for each of
-    its connected components, if no drop-edge, self-loop or maximum height stopped it before).
+    A graph takes part in the lowest ``height`` levels. The nodes that remain are its roots: one per connected
+    component, unless drop-edge, a competing self-loop or the maximum height stopped it earlier.
     """
 
     height: Tensor
-    """int64 ``[num_graphs]``: the number of levels of every graph; 0 for one that never shrank."""
+    """int64 ``[num_graphs]``: the number of levels of every graph; 0 for a graph that never shrank."""
     levels: list[Level] = field(default_factory=list)
     """The levels, lowest first."""
     overflow: Tensor | None = None
-    """bool, on the device: whether a capacity was too small, so that nothing here is of use. ``None`` in the
-    dynamic form."""
+    """bool, on the device: whether a capacity was too small, which makes the whole tree invalid. ``None`` in
+    the dynamic form."""
 
     def __repr__(self) -> str:
         return f"ParseTree(num_graphs={self.height.size(0)}, levels={self.levels})"
 
     def to(self, *args: Any, **kwargs: Any) -> "ParseTree":
-        """The trees with all their tensors on another device; arguments as of :meth:`torch.Tensor.to`. A
-        dtype is that of the features, masks and edge attributes: numbers of nodes stay integers."""
+        """The trees with all tensors moved or converted; arguments as for :meth:`torch.Tensor.to`. A dtype
+        applies to floating tensors (features, masks, edge attributes); integers keep theirs."""
         return self._map(
             lambda t: t.to(*args, **kwargs) if t.is_floating_point() else _moved(t, args, kwargs)
         )
 
     def cpu(self) -> "ParseTree":
-        """The trees in the memory of the host."""
+        """The trees with all tensors on the CPU."""
         return self._map(Tensor.cpu)
 
     def detach(self) -> "ParseTree":
-        """The trees without what backward would need: keep this one, if any, from one step to the next."""
+        """The trees detached from the autograd graph. Detach a tree before keeping it beyond a training
+        step."""
         return self._map(Tensor.detach)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> "ParseTree":
@@ -90,8 +92,8 @@ class ParseTree:
         return ParseTree(function(self.height), [mapped(level) for level in self.levels], overflow)
 
     def trimmed(self) -> "ParseTree":
-        """The trees of the static form as the dynamic form gives them: without padding, and at every level
-        only with the graphs that shrink there. Reads the device.
+        """Trees of the static form as the dynamic form would return them: without padding, and at every level
+        only the graphs that shrink there. Waits for the device.
 
         Raises:
             RuntimeError: if a capacity was too small.
@@ -99,9 +101,9 @@ class ParseTree:
         if self.overflow is None:
             return self
         if bool(self.overflow):
-            raise RuntimeError("tree: expected one that was complete, got one whose capacity was too small")
+            raise RuntimeError("tree: expected a complete tree, got one whose capacity was too small")
         levels: list[Level] = []
-        number = None  # Of the nodes of a level, among the clusters that the last one kept.
+        number = None  # The position of each node among the clusters that the last level kept.
         for level in self.levels:
             assert level.took_part is not None
             if not bool(level.took_part.any()):
@@ -111,13 +113,12 @@ class ParseTree:
         return ParseTree(self.height, levels)
 
     def decode(self, x: Tensor, decoder: Callable[[Tensor, Level], Tensor]) -> Tensor:
-        """Goes down the trees, from the features of their roots to features of every node.
+        """Goes down the trees, from the features of their roots to features of all nodes.
 
         Args:
-            x: ``[num_nodes, d]``: the features that went into the hierarchy, which a graph without levels
-                keeps.
-            decoder: called as ``decoder(z, level)``, from the top level to the lowest, with the features of
-                the level's clusters, ``[c, d]``; returns features of its nodes, ``[n, d]``.
+            x: ``[num_nodes, d]``: the input features of the hierarchy. Graphs without levels keep them.
+            decoder: Called as ``decoder(z, level)`` for every level, from the top down, with features of the
+                level's clusters, ``[c, d]``. Returns features of its nodes, ``[n, d]``.
 
         Returns:
             ``[num_nodes, d]``
@@ -141,13 +142,14 @@ def _moved(tensor: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ten
 
 
 def _replaced(x: Tensor, index: Tensor | None, rows: Tensor) -> Tensor:
-    """``x`` with ``rows`` at ``index``, or ``rows`` where that is all of it."""
+    """``x`` with ``rows`` at ``index``; ``rows`` if ``index`` is ``None``, which means all rows."""
     return rows if index is None else x.index_copy(0, index, rows.to(x.dtype))
 
 
 def _trimmed(level: Level, keep: Tensor, num_graphs: int, number: Tensor | None) -> tuple[Level, Tensor]:
-    """A level with some of its nodes alone, and the new numbers of its clusters. ``number`` is where its
-    nodes are among the clusters below; at the lowest level, they are where they are."""
+    """A level restricted to the nodes to keep, and the new numbers of its clusters. ``number`` is the
+    position of each node among the clusters below; ``None`` at the lowest level, whose nodes keep their
+    positions."""
     node = keep.nonzero().view(-1)
     cluster = keep.index_select(0, level.representative).nonzero().view(-1)
     edge = keep.index_select(0, level.edge_index[0]).nonzero().view(-1)

@@ -1,4 +1,4 @@
-"""The operators, one a file: its function, its plain-PyTorch form, its fake kernel and its gradient."""
+"""The operators, one per file: function, plain-PyTorch form, fake kernel and gradient."""
 
 from .coarsen import (
     Coarse,

@@ -31,7 +31,7 @@ class Coarse(NamedTuple):
     edge_index: Tensor
     """int64 ``[2, num_coarse_edges]``, sorted by row then column, without duplicates."""
     edge_attr: Tensor | None
-    """``[num_coarse_edges, ...]``, or ``None`` where none was given."""
+    """``[num_coarse_edges, ...]``, or ``None`` if none was given."""
     representative: Tensor
     """int64 ``[num_clusters]``: the smallest node of each cluster."""
 
@@ -48,7 +48,7 @@ class OrderedCoarse(NamedTuple):
 
 
 class PaddedCoarse(NamedTuple):
-    """The coarse graph of a clustering, in room for a given number of clusters and edges."""
+    """The coarse graph of a clustering, padded to a given number of clusters and edges."""
 
     edge_index: Tensor
     """int64 ``[2, max_edges]``: the edges as in :class:`Coarse`, then -1."""
@@ -57,7 +57,7 @@ class PaddedCoarse(NamedTuple):
     representative: Tensor
     """int64 ``[max_clusters]``: the smallest node of each cluster, then -1."""
     count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
-    """int64 ``[2]``, on the device: the number of clusters and of edges, also where they do not fit."""
+    """int64 ``[2]``, on the device: the numbers of clusters and edges, even if they do not fit."""
 
 
 @overload
@@ -98,29 +98,29 @@ def coarsen(
 
     Args:
         edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order.
-        cluster (torch.Tensor): The cluster of each node, int64 :math:`[n]`: every id from 0 to the largest
-            occurs.
+        cluster (torch.Tensor): The cluster of each node, int64 :math:`[n]`. Every id from 0 to the largest
+            must occur.
         edge_attr (torch.Tensor, optional): Weights or attributes of the edges, :math:`[m, \ldots]`: float32,
             float64, float16 or bfloat16; with the reduction :obj:`"max"`, integers too.
             (default: :obj:`None`)
-        reduce (str, optional): How the attributes of the edges that become one are joined: :obj:`"sum"`,
+        reduce (str, optional): How the attributes of edges that merge into one are combined: :obj:`"sum"`,
             :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
-        self_loops (bool, optional): If :obj:`True`, the edges inside a cluster are kept as its self-loop;
-            else they are dropped. (default: :obj:`False`)
-        batch (torch.Tensor, optional): The graph of each node, int64 :math:`[n]`: then an edge between two
-            graphs is an error. (default: :obj:`None`)
-        capacity (tuple, optional): For how many clusters and edges there is room in the results: then shapes
-            depend on shapes only, and CUDA does not wait. (default: :obj:`None`)
+        self_loops (bool, optional): If :obj:`True`, the edges inside a cluster become its self-loop.
+            Otherwise they are dropped. (default: :obj:`False`)
+        batch (torch.Tensor, optional): The graph of each node, int64 :math:`[n]`. If given, an edge between
+            two graphs is an error. (default: :obj:`None`)
+        capacity (tuple, optional): How many clusters and edges the results have room for. If given, output
+            shapes depend on input shapes only, and CUDA does not wait. (default: :obj:`None`)
 
     Returns:
-        Coarse: ``edge_index``, int64 :math:`[2, k]`, sorted by row then column, every edge once;
+        Coarse: ``edge_index``, int64 :math:`[2, k]`, sorted by row then column, without duplicates;
         ``edge_attr``, :math:`[k, \ldots]`, differentiable, or :obj:`None`; and ``representative``, int64
         :math:`[c]`, the smallest node of each cluster, so that ``batch[representative]`` is the batch vector
-        of the coarse graph. Their sizes depend on the data: CUDA waits for the device once. With
-        ``capacity``, a :class:`PaddedCoarse`: the same, then -1 in place of ids and 0 of attributes; and
-        ``count``, on the device, the number of clusters and of edges. Where they do not fit, ``count`` still
-        tells how many there are, all ids are -1 and all attributes NaN: nothing that could be taken for a
-        graph.
+        of the coarse graph. Their sizes depend on the data, so CUDA waits for the device once.
+
+        With ``capacity``, a :class:`PaddedCoarse`: the same, padded with -1 (ids) and 0 (attributes), and
+        ``count``, on the device, the numbers of clusters and edges. If they do not fit, ``count`` still holds
+        these numbers, but all ids are -1 and all attributes NaN, so that nobody takes them for a graph.
 
     Raises:
         RuntimeError: If an argument has the wrong dtype, shape, device or value; on CUDA, an id out of range
@@ -144,7 +144,7 @@ def coarsen(
         check_coarsen(edge_index, cluster, batch)
         given = capacity if isinstance(capacity, (tuple, list)) else ()
         if len(given) != 2 or not all(isinstance(size, (int, torch.SymInt)) for size in given):
-            raise RuntimeError(f"capacity: expected two integers, of clusters and of edges, got {capacity!r}")
+            raise RuntimeError(f"capacity: expected (max_clusters, max_edges), got {capacity!r}")
         for size in capacity:
             check_count("capacity", size)
         if edge_attr is not None:
@@ -154,7 +154,7 @@ def coarsen(
     if edge_attr is None:
         edges, _, representative, _ = torch.ops.gpn.coarsen(edge_index, cluster, self_loops, False, batch)
         return Coarse(edges, None, representative)
-    # Checked before the work, and under the name that the caller knows.
+    # Checked before the work, under the name that the caller knows.
     check_coarsen(edge_index, cluster, batch)
     check_reduction(reduce)
     check_edge_attr(edge_attr, edge_index, reduce)
@@ -163,11 +163,11 @@ def coarsen(
 
 
 def joined(attr: Tensor, slot: Tensor, size: int, reduce: str) -> Tensor:
-    """The attributes of edges that become one. For the maximum of integers, which has no rounding and no
-    gradient, torch's own operator is as good as a kernel."""
+    """The combined attributes of edges that merge. The maximum of integers has no rounding and no gradient,
+    so torch's own operator serves as well as a kernel."""
     if attr.dtype not in INTEGERS:
         return _reduce(attr, slot, size, reduce)
-    slot = torch.where(slot < 0, size, slot)  # Edges in no slot meet in one row more, without a wait.
+    slot = torch.where(slot < 0, size, slot)  # Edges without a slot share an additional row.
     slot = slot.view(-1, *[1] * (attr.dim() - 1)).expand_as(attr)
     out = attr.new_zeros(size + 1, *attr.shape[1:])
     return out.scatter_reduce(0, slot, attr, "amax", include_self=False)[:size]
@@ -222,7 +222,7 @@ def coarsen_padded(
         edge_index, cluster, *capacity, self_loops, edge_attr is not None, batch, with_order, takes_part
     )
     if edge_attr is not None:
-        # Without room every slot is -1, and the sums would be zeros, which could be meant.
+        # If they do not fit, every slot is -1 and the sums would be zeros, which look like valid values.
         fits = (count[0] <= max_clusters) & (count[1] <= max_edges)
         bad = torch.iinfo(edge_attr.dtype).min if edge_attr.dtype in INTEGERS else torch.nan
         attr = joined(edge_attr, slot[: edge_attr.size(0)], max_edges, reduce)
@@ -329,7 +329,8 @@ def _new_order(edge_index: Tensor, cluster: Tensor, wanted: bool) -> Tensor:
 
 
 def order_size(edge_index: Tensor, cluster: Tensor) -> int:
-    """Of what coarsening finds for :func:`gpn_ops.mask`: csrc/core/edges.h, ``InnerEdges``."""
+    """The size of the order that coarsening finds for :func:`gpn_ops.mask` (csrc/core/edges.h,
+    ``InnerEdges``)."""
     return 2 * edge_index.size(1) + cluster.size(0) + 1
 
 

@@ -11,8 +11,8 @@ def components(edge_index: Tensor, num_nodes: int | None = None) -> Tensor:
     r"""The weakly connected components of any edge list.
 
     Args:
-        edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order, in one direction or
-            both.
+        edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order, in one or both
+            directions.
         num_nodes (int, optional): The number of nodes :math:`n`; see :func:`parse`. (default: :obj:`None`)
 
     Returns:
@@ -48,10 +48,10 @@ def checked_num_nodes(edge_index: Tensor, scores: Tensor | None, num_nodes: int 
 
 def components_of_ends(row: Tensor, col: Tensor, num_nodes: int) -> Tensor:
     # Boruvka's rounds. Every tree hooks itself along the lowest edge that leaves it. If tree a hooks onto
-    # tree b, the edge of a leaves b too, so b's edge is as low or lower; around a cycle of hooks all edges
-    # are then the same one, and the cycle is a pair. Undoing one hook of each pair leaves a forest, which
-    # pointer jumping flattens. Every tree that still has a leaving edge has merged, so their number at least
-    # halves in a round.
+    # tree b, the edge of a leaves b too, so b's edge is as low or lower. Around a cycle of hooks, all edges
+    # are therefore the same one, and the cycle is a pair. Undoing one hook of each pair leaves a forest,
+    # which pointer jumping flattens. Every tree with a leaving edge merges, so their number at least halves
+    # per round.
     node = torch.arange(num_nodes, device=row.device)
     root = node
     while True:

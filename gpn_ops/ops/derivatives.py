@@ -1,6 +1,7 @@
-"""Which derivatives the operators have: those of first order, in reverse mode, and those of higher order
-where backward is made of operators again. All others raise: torch alone would give zeros, at most with a
-warning.
+"""Registers the derivatives of the operators.
+
+They have first derivatives in reverse mode, and higher ones if backward consists of operators with
+derivatives. All others raise; without this, torch would return zeros, at most with a warning.
 """
 
 import itertools
@@ -25,7 +26,7 @@ class _Library(torch.library.Library):
 
     def impl(self, op_name: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         def kernel(*inputs: Any, **keywords: Any) -> Any:
-            # The level first: outside of forward mode this costs next to nothing.
+            # Test the level first: outside forward mode this costs next to nothing.
             if forward_ad._current_level >= 0 and any(map(_has_tangent, _tensors(inputs))):
                 raise RuntimeError(
                     f"gpn::{op_name}: forward-mode derivatives (torch.func.jvp, dual tensors) are not "
@@ -117,8 +118,8 @@ def _restored(flat: Sequence[Any], lengths: Sequence[int | None]) -> list[Any]:
 
 
 def register_last(name: str, instead: str) -> None:
-    """For an operator that is a gradient and has none itself: a derivative of it raises, saying what to do
-    instead."""
+    """For an operator that is a gradient and has none itself: taking its derivative raises an error that
+    names the alternative."""
 
     def backward(ctx: Any, *grads: Any) -> Any:
         raise RuntimeError(f"gpn::{name}: second derivatives are not implemented; {instead}")
@@ -127,7 +128,7 @@ def register_last(name: str, instead: str) -> None:
 
 
 def register_none(name: str) -> None:
-    """For an operator that works in place and has no gradient: it raises where one would be recorded."""
+    """For an in-place operator without a gradient: raises if autograd would record it."""
     operator = getattr(torch.ops.gpn, name).default
 
     def kernel(keyset: Any, *args: Any) -> Any:

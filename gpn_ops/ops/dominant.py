@@ -10,8 +10,8 @@ from .plain import plain_form
 
 
 def dominant(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -> Tensor:
-    r"""The dominant edge of every node: the edge of its own row with the highest score, the lowest edge id
-    among equal ones.
+    r"""The dominant edge of every node: the edge of its own row with the highest score. Among equal scores,
+    the lowest edge id wins.
 
     Args:
         edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order.
@@ -43,8 +43,8 @@ def plain_dominant(edge_index: Tensor, scores: Tensor, num_nodes: int | None = N
 
 
 def dominant_of_rows(row: Tensor, scores: Tensor, num_nodes: int) -> Tensor:
-    # Two exact reductions in place of one argmax: the highest score of each row, then the lowest id that has
-    # it. Both are of integers, so the order in which a device applies them cannot show.
+    # Two exact reductions instead of an argmax: the highest score of each row, then the lowest id with it.
+    # Both are of integers, so the order in which a device applies them does not matter.
     num_edges = row.numel()
     codes = keys.codes(scores)
     highest = codes.new_full((num_nodes,), keys.no_edge(codes.dtype)).scatter_reduce_(0, row, codes, "amax")

@@ -22,25 +22,25 @@ LANE = 2**16  # Four elements share a random word of 64 bits.
 
 def dropout(x: Tensor, seed: Tensor, p: float, relu: bool = False, first: int = 0) -> Tensor:
     r"""Sets elements to zero with probability :math:`p`, rounded to a multiple of :math:`2^{-16}`, and scales
-    the others so that the mean stays.
+    the others so that the mean is preserved.
 
-    What is dropped follows from the seed and from an element's place alone: it is the same for any device,
-    number of threads and cut into tiles, and backward draws it again instead of keeping it. With a ReLU
-    before, all that backward needs is the output, which the next layer keeps anyway.
+    The seed and the position of an element alone decide whether it is dropped. So the result is the same on
+    any device, for any number of threads and for any division into tiles, and backward draws again instead of
+    storing a mask. If a ReLU comes first, backward only needs the output, which the next layer stores anyway.
 
     Args:
         x (torch.Tensor): Any shape: float32, float64, float16 or bfloat16.
         seed (torch.Tensor): An int64 scalar on the device of :obj:`x`.
         p (float): The probability with which an element is dropped.
-        relu (bool, optional): If :obj:`True`, of :math:`\max(\mathbf{x}, 0)`. (default: :obj:`False`)
-        first (int, optional): The place of the first element, for a tile of a larger tensor.
+        relu (bool, optional): If :obj:`True`, applies a ReLU to :obj:`x` first. (default: :obj:`False`)
+        first (int, optional): The position of the first element, for a tile of a larger tensor.
             (default: :obj:`0`)
 
     Returns:
-        torch.Tensor: The shape of :obj:`x`, differentiable in it.
+        torch.Tensor: A tensor of the shape of :obj:`x`, differentiable in :obj:`x`.
 
     Raises:
-        RuntimeError: For arguments that are not as said.
+        RuntimeError: If an argument has the wrong dtype, shape, device or value.
 
     Example:
         >>> import torch
@@ -75,7 +75,7 @@ def dropout_(x: Tensor, seed: Tensor, p: float, relu: bool = False, first: int =
 
 
 def scale_of_kept(p: float) -> float:
-    """What is kept is multiplied by this."""
+    """The factor by which kept elements are multiplied."""
     dropped = round(p * LANE) / LANE
     return 0.0 if dropped == 1 else 1 / (1 - dropped)
 
@@ -146,7 +146,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (saved,) = ctx.saved_tensors
-    if ctx.relu:  # What is positive was kept.
+    if ctx.relu:  # Positive elements were kept.
         grad = torch.ops.aten.threshold_backward(grad, saved, 0)
         scale = scale_of_kept(ctx.p)
         return grad * scale if torch.is_grad_enabled() else grad.mul_(scale), None, None, None, None

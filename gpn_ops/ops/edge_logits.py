@@ -1,4 +1,4 @@
-"""What an edge scorer of several layers gives before its sigmoid, without a row of features per edge."""
+"""The output of a multi-layer edge scorer before its sigmoid, without storing a row of features per edge."""
 
 from typing import Any
 
@@ -34,24 +34,24 @@ def edge_logits(
     r""":math:`\mathrm{MLP}(\mathbf{h}_i \odot \mathbf{h}_j)` for every pair :math:`(i, j)`, where the MLP is
     (Linear, LayerNorm, ReLU, dropout)*, Linear.
 
-    Rows of features exist for one tile of pairs at a time, on CUDA for those that a block of threads is at,
-    and are computed anew in backward: dropout too, by the seed. An operator, because :func:`torch.compile`
-    need not see the loop over tiles.
+    Rows of features exist for one tile of pairs at a time (on CUDA, for the pairs of one block of threads).
+    Backward computes them again, and repeats dropout from the seed. Being one operator, it hides the loop
+    over tiles from :func:`torch.compile`.
 
     Args:
         h (torch.Tensor): Features of the nodes, :math:`[n, d]`.
         pairs (torch.Tensor): int64 :math:`[2, u]`.
-        parameters (list[torch.Tensor]): Weight and bias of every Linear, each but the last one followed by
+        parameters (list[torch.Tensor]): Weight and bias of every Linear, each except the last followed by
             those of its LayerNorm.
-        product (torch.dtype): What matrix products run in; float16 means float32, as products of features
-            may exceed its range.
+        product (torch.dtype): The dtype of matrix products. For float16 they run in float32, because products
+            of features may exceed its range.
         dropout (float, optional): The probability with which a hidden value is dropped.
             (default: :obj:`0.0`)
-        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`h`. Without it nothing is
+        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`h`. If :obj:`None`, nothing is
             dropped. (default: :obj:`None`)
 
     Returns:
-        torch.Tensor: :math:`[u]`, float32 where :obj:`h` is in half precision. Differentiable once in
+        torch.Tensor: :math:`[u]`, in float32 if :obj:`h` is in half precision. Once differentiable in
         :obj:`h` and the parameters.
 
     Example:
@@ -103,7 +103,7 @@ def check_edge_logits_backward(grad: Tensor, h: Tensor, pairs: Tensor, *argument
 
 
 def _check_pairs_exist(pairs: Tensor, h: Tensor) -> None:
-    """Where it costs no wait: the operators on tiles would name a place in their tile."""
+    """Checks values where this needs no wait, because operators on tiles would report positions in a tile."""
     if waits.is_host(h.device):
         check_pair_values(pairs, h.size(0))
 
@@ -115,14 +115,14 @@ class _Scorer:
         self, h: Tensor, parameters: list[Tensor], product: torch.dtype, dropout: float, seed: Tensor | None
     ) -> None:
         self.wide = wide_dtype(h.dtype)
-        # Widened before anything is multiplied: the product of two features may exceed what half precision
+        # Widened before any product: the product of two features may exceed what half precision
         # holds, from 256 on in float16. That type has no range for the rows of matrix products either.
         self.h = h.to(self.wide)
         if product == torch.float16:
             product = self.wide
         self.dropout = TileDropout(dropout, seed)
         self.hidden = Hidden(parameters[:-2], True, product, self.wide, self.dropout)
-        # Of the wide type: rounded to half precision, the scores of many edges would be equal.
+        # In the wide dtype, because rounded to half precision many edges would have equal scores.
         self.weight = parameters[-2].view(-1).to(self.wide)
         self.bias = parameters[-1].to(self.wide)
 
@@ -140,7 +140,7 @@ def plain_edge_logits(
     seed: Tensor | None,
     tile_rows: int,
 ) -> Tensor:
-    """As :func:`edge_logits`, in tiles of so many rows; without a gradient."""
+    """As :func:`edge_logits`, in tiles of ``tile_rows`` rows and without a gradient."""
     check_edge_logits(h, pairs, parameters, dropout, seed, tile_rows)
     _check_pairs_exist(pairs, h)
     scorer = _Scorer(h, parameters, product, dropout, seed)
@@ -194,7 +194,7 @@ def plain_edge_logits_backward(
     return [grad_h.to(h.dtype), *like_parameters(grads, parameters)]
 
 
-# The form that is made of other operators, for devices that have no kernel of their own.
+# The form that consists of other operators, for devices without a kernel.
 torch.library.impl("gpn::edge_logits", "CompositeExplicitAutograd", plain_edge_logits)
 torch.library.impl("gpn::edge_logits_backward", "CompositeExplicitAutograd", plain_edge_logits_backward)
 torch.library.impl(
@@ -223,8 +223,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(h, pairs, seed, *parameters)
 
 
-# Channels times hidden layers up to which two warps of the fused kernel of CUDA have room in shared memory.
-# For wider rows it would leave the device idle, and torch's matrix products on tiles are the better choice.
+# Up to this product of channels and hidden layers, shared memory has room for two warps of the fused CUDA
+# kernel. For wider rows it would leave the device idle, and torch's matrix products on tiles are faster.
 MOST_FUSED = 256
 
 
@@ -249,6 +249,6 @@ def _(h: torch.Size, pairs: torch.Size, parameters: list[torch.Size], *_: Any, *
 
 @register_flop_formula([torch.ops.gpn.edge_logits_backward, torch.ops.gpn._edge_logits_backward_tiles])
 def _(_: Any, h: torch.Size, pairs: torch.Size, parameters: list[torch.Size], *__: Any, **___: Any) -> int:
-    """The hidden layers once more, then two products for every one."""
+    """The hidden layers again, then two products for each product of forward."""
     hidden = product_flops(pairs[1], parameters[:-2])
     return hidden + 2 * product_flops(pairs[1], parameters)

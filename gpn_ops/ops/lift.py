@@ -1,4 +1,4 @@
-"""From clusters back to nodes."""
+"""Lifts rows of clusters to nodes."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .plain import plain_form
 
 
 def lift(x: Tensor, cluster: Tensor) -> Tensor:
-    r"""Every node gets the row of its cluster: ``x[cluster]``, with a gradient of reproducible bits.
+    r"""Gives every node the row of its cluster: ``x[cluster]``, with a bit-reproducible gradient.
 
     Args:
         x (torch.Tensor): A row per cluster, :math:`[c, \ldots]`.

@@ -1,4 +1,4 @@
-"""What the edges inside a cluster add up to."""
+"""Sums of scores over the edges inside clusters."""
 
 from typing import Any, NamedTuple
 
@@ -25,12 +25,12 @@ from .reduce import plain_reduce
 
 
 class Mask(NamedTuple):
-    """What the edges inside each cluster add up to."""
+    """The sum and the number of the edges inside each cluster."""
 
     mask: Tensor
-    """``[num_clusters]``: the sum of their scores, 1 where there are none."""
+    """``[num_clusters]``: the sum of their scores, 1 if there are none."""
     count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
-    """int64 ``[num_clusters]``: their number, 1 where there are none."""
+    """int64 ``[num_clusters]``: their number, 1 if there are none."""
 
 
 def mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int) -> Mask:
@@ -39,9 +39,9 @@ def mask(edge_index: Tensor, scores: Tensor, cluster: Tensor, num_clusters: int)
     .. math::
         y_c = \sum_{(i, j) \,:\, \mathrm{cluster}_i = \mathrm{cluster}_j = c} s_{ij}
 
-    This is how scores get a gradient, as :func:`gpn_ops.parse` gives them none. Both directions of an edge
-    and self-loops count. Edges are added up in an order of the cluster's own, as by :func:`gpn_ops.reduce`,
-    so the bits are the same for any number of threads.
+    Scores get their gradient through the mask, because :func:`gpn_ops.parse` gives them none. Both directions
+    of an edge and self-loops count. The order of summation depends on the cluster alone, as in
+    :func:`gpn_ops.reduce`, so results are bit-equal for any number of threads.
 
     Args:
         edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order.

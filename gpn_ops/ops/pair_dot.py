@@ -21,16 +21,16 @@ from .plain import plain_form
 
 
 def pair_dot(h: Tensor, weight: Tensor, pairs: Tensor) -> Tensor:
-    r"""A weighted inner product per pair of nodes: a one-layer edge scorer before its bias.
+    r"""A weighted inner product for each pair of nodes: a one-layer edge scorer before its bias.
 
     .. math::
         \mathrm{out}_p = \sum_k h_{ik} \, w_k \, h_{jk}, \qquad (i, j) = \mathrm{pairs}_p
 
-    Never holds a value per pair and channel, in neither direction.
+    Neither forward nor backward stores a value per pair and channel.
 
     Args:
         h (torch.Tensor): Features of the nodes, :math:`[n, d]`: float32, float64, float16 or bfloat16.
-        weight (torch.Tensor): A weight per channel, :math:`[d]`, taken in the dtype of ``h``.
+        weight (torch.Tensor): A weight per channel, :math:`[d]`, converted to the dtype of ``h``.
         pairs (torch.Tensor): int64 :math:`[2, u]`.
 
     Returns:

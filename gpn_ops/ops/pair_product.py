@@ -1,4 +1,4 @@
-"""The product of the features of two nodes."""
+"""Elementwise products of the features of two nodes."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from .reduce import reduce
 
 
 def pair_product(h: Tensor, pairs: Tensor) -> Tensor:
-    r"""The product of the features of two nodes, :math:`\mathbf{h}_i \odot \mathbf{h}_j`, for some pairs.
+    r"""The product of the features of two nodes, :math:`\mathbf{h}_i \odot \mathbf{h}_j`, for each pair.
 
     Args:
         h (torch.Tensor): Features of the nodes, :math:`[n, d]`: float32, float64, float16 or bfloat16.
@@ -44,13 +44,13 @@ def pair_product(h: Tensor, pairs: Tensor) -> Tensor:
 
 
 def pair_product_backward_(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> Tensor:
-    r"""Adds what a tile of :func:`pair_product` gives to the gradient of ``h``, in place.
+    r"""Adds the contribution of a tile of :func:`pair_product` to the gradient of ``h``, in place.
 
-    Tiles that follow each other give the same bits as one call on all pairs on the CPU; on CUDA they differ
-    to rounding for nodes of more than 256 pairs, which are added up in pieces.
+    On the CPU, consecutive tiles give the same bits as one call on all pairs. On CUDA, nodes with more than
+    256 pairs may differ by rounding, because their pairs are summed in pieces.
 
     Args:
-        grad_h (torch.Tensor): :math:`[n, d]`, contiguous, of the dtype of ``h``; float32 where ``h`` is in
+        grad_h (torch.Tensor): :math:`[n, d]`, contiguous, with the dtype of ``h``, or float32 if ``h`` is in
             half precision.
         grad_product (torch.Tensor): The gradient of the tile, :math:`[t, d]`.
         h (torch.Tensor): :math:`[n, d]`.
@@ -118,7 +118,7 @@ def _(grad_h: Tensor, grad_product: Tensor, h: Tensor, pairs: Tensor) -> None:
 
 
 def differentiable_backward(grad_product: Tensor, h: Tensor, pairs: Tensor) -> Tensor:
-    """The gradient of h where backward is differentiated in its turn, with rows per pair."""
+    """The gradient of h, itself differentiable; it stores rows per pair."""
     at_i, at_j = grad_product * lift(h, pairs[1]), grad_product * lift(h, pairs[0])
     return reduce(at_i, pairs[0], h.size(0)) + reduce(at_j, pairs[1], h.size(0))
 

@@ -1,4 +1,4 @@
-"""Clusters: what dominant edges connect."""
+"""Parses a graph into the clusters that dominant edges connect."""
 
 import torch
 from torch import Tensor
@@ -19,17 +19,17 @@ def parse(edge_index: Tensor, scores: Tensor, num_nodes: int | None = None) -> T
 
     Args:
         edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`: ``edge_index[0]`` chooses among
-            ``edge_index[1]``. Undirected graphs store both directions. Edges may come in any order; sorted
-            by row, as PyG stores them, is fastest.
+            ``edge_index[1]``. Undirected graphs store both directions. Any order is legal; edges sorted by
+            row, as in PyG, are fastest.
         scores (torch.Tensor): A score per edge, :math:`[m]`: float32, float64, float16 or bfloat16.
             Zero and negative scores count like any other; :obj:`-inf` is the lowest. Scores get no gradient
             from this function.
         num_nodes (int, optional): The number of nodes :math:`n`. If :obj:`None`, the largest id plus one;
-            this reads the data, so it waits for the device on CUDA. (default: :obj:`None`)
+            reading it waits for the device on CUDA. (default: :obj:`None`)
 
     Returns:
         torch.Tensor: The cluster of every node, int64 :math:`[n]`, numbered from 0 in the order of each
-        cluster's smallest node. The same bits for any number of threads, on any device.
+        cluster's smallest node. It is bit-equal on any device and for any number of threads.
 
     Raises:
         RuntimeError: If an argument has the wrong dtype, shape, device or value. The message names the

@@ -1,4 +1,4 @@
-"""The nodes of some graphs of a batch before those of the others."""
+"""Moves the nodes of some graphs of a batch to the front."""
 
 import torch
 from torch import Tensor
@@ -8,19 +8,20 @@ from .plain import plain_form
 
 
 def partition(wanted: Tensor, batch: Tensor, num_wanted: int) -> tuple[Tensor, Tensor]:
-    r"""The nodes of a batch in a new order, those of wanted graphs before those of the others.
+    r"""Reorders the nodes of a batch: those of wanted graphs first, then the others.
 
     Args:
-        wanted (torch.Tensor): For every graph, int64 :math:`[g]`: not 0 where it is wanted.
-        batch (torch.Tensor): The graph of every node, int64 :math:`[n]`. Out of range: of no graph.
+        wanted (torch.Tensor): Which graphs are wanted, int64 :math:`[g]`, not 0 for a wanted graph.
+        batch (torch.Tensor): The graph of every node, int64 :math:`[n]`. A node whose graph is out of range
+            is not wanted.
         num_wanted (int): The number of nodes of wanted graphs.
 
     Returns:
-        tuple: The nodes in that order, and the place of every node in it, int64 :math:`[n]` both.
+        tuple: The nodes in the new order, and the position of every node in it, both int64 :math:`[n]`.
 
     Raises:
-        RuntimeError: If an argument has the wrong dtype, shape or device, or ``num_wanted`` is another
-            number; on CUDA, that trips a device-side assertion.
+        RuntimeError: If an argument has the wrong dtype, shape or device, or if ``num_wanted`` is wrong. On
+            CUDA, a wrong ``num_wanted`` trips a device-side assertion.
 
     Example:
         >>> import torch

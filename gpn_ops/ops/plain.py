@@ -1,6 +1,6 @@
-"""Plain-PyTorch forms as kernels for devices that have none of their own.
+"""Registers plain-PyTorch forms as kernels for devices that have none.
 
-Slower, and float sums are as reproducible as torch's own. Integer results are the same.
+They are slower, and their float sums are only as reproducible as torch's own. Integer results are the same.
 """
 
 import functools
@@ -16,7 +16,7 @@ from .. import library
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PLAIN_FORMS: dict[str, Callable[..., Any]] = {}
-"""The plain form of every operator, by its name."""
+"""The plain form of every operator, by name."""
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def plain_form(name: str) -> Callable[[Function], Function]:
 
 
 def padded(ids: Tensor, size: int, fits: bool = True) -> Tensor:
-    """Ids with -1 behind them up to a size of the last dimension; -1 only if they do not fit."""
+    """Ids, padded with -1 to ``size`` in the last dimension; if they do not fit, -1 only."""
     out = ids.new_full((*ids.shape[:-1], size), -1)
     if fits:
         out[..., : ids.size(-1)] = ids

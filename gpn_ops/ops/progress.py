@@ -1,4 +1,4 @@
-"""How far the graphs of a batch have come: what a level of pooling asks about them, all at once."""
+"""The state of the graphs of a batch: all that a level of pooling needs to know, at once."""
 
 from typing import NamedTuple
 
@@ -20,24 +20,24 @@ from .plain import plain_form
 
 
 class Sizes(NamedTuple):
-    """The numbers that a level of pooling needs on the host, in the order of csrc/core/progress.h."""
+    """The sizes that a level of pooling needs on the host, in the order of csrc/core/progress.h."""
 
     nodes: int
-    """Nodes of graphs that shrink, which have two nodes in one cluster."""
+    """Nodes of graphs that shrink, which means that two of their nodes are in one cluster."""
     edges: int
     """Their edges."""
     clusters: int
     """Their clusters."""
     coarse_edges: int
-    """The edges between and at these."""
+    """The edges between these clusters, self-loops included."""
     clusters_on: int
-    """Clusters of graphs that shrink and still have an edge between two clusters: graphs that go on."""
+    """Clusters of graphs that go on: they shrink and still have an edge between two clusters."""
     coarse_edges_on: int
-    """The edges of these."""
+    """The edges of these graphs."""
     loops_on: int
-    """Of those edges, self-loops."""
+    """Those of these edges that are self-loops."""
     one_way_on: int
-    """Of those edges, the ones whose reverse is not there."""
+    """Those of these edges that have no reverse."""
     all_clusters: int
     """Clusters of all graphs."""
     all_coarse_edges: int
@@ -45,12 +45,12 @@ class Sizes(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far the graphs of a batch have come."""
+    """The state of the graphs of a batch."""
 
     sizes: Tensor
     """int64 ``[10]``: :class:`Sizes`."""
     shrinks: Tensor
-    """int64 ``[num_graphs]``: 1 for a graph that has two nodes in one cluster, else 0."""
+    """int64 ``[num_graphs]``: 1 for a graph with two nodes in one cluster, else 0."""
     goes_on: Tensor
     """int64 ``[num_graphs]``: 1 for one that shrinks and still has an edge between two clusters, else 0."""
 
@@ -64,18 +64,17 @@ def progress(
     representative: Tensor | None = None,
     count: Tensor | None = None,
 ) -> Progress:
-    """What became of the graphs of a batch, without a wait for the device.
+    """The state of the graphs of a batch, without waiting for the device.
 
     Args:
         edge_index: The edges, ``[2, m]``.
-        batch: The graph of each node, int64 ``[n]``. A node whose number no graph has is not counted.
+        batch: The graph of each node, int64 ``[n]``. Nodes whose graph is out of range are not counted.
         num_graphs: The number of graphs.
-        cluster: The cluster of each node, int64 ``[n]``. Without it nodes are clusters, all graphs count as
-            shrinking, and neither self-loops nor edges without a reverse are counted.
-        coarse: The edges between clusters, ``[2, k]``, sorted, perhaps with -1 at the end.
-        representative: A node of each cluster, ``[c]``, perhaps with -1 at the end.
-        count: The number of clusters and coarse edges, int64 ``[2]``. Without it they are all there is room
-            for.
+        cluster: The cluster of each node, int64 ``[n]``. If ``None``, every node is a cluster, all graphs
+            count as shrinking, and neither self-loops nor edges without a reverse are counted.
+        coarse: The edges between clusters, ``[2, k]``, sorted, optionally padded with -1.
+        representative: A node of each cluster, ``[c]``, optionally padded with -1.
+        count: The numbers of clusters and coarse edges, int64 ``[2]``. If ``None``, there is no padding.
     """
     out = torch.ops.gpn.progress(edge_index, batch, num_graphs, cluster, coarse, representative, count)
     num_sizes = len(Sizes._fields)
@@ -160,9 +159,9 @@ def plain_progress(
     representative: Tensor | None = None,
     count: Tensor | None = None,
 ) -> Tensor:
-    """As :func:`progress`, in one tensor: the sizes, then who shrinks, then who goes on. No waits."""
+    """As :func:`progress`, in one tensor: the sizes, which graphs shrink, which go on. Does not wait."""
     check_progress(edge_index, batch, num_graphs, cluster, coarse, representative, count)
-    # One graph more, for what is in none.
+    # An additional graph holds the nodes that are in none.
     nowhere = batch.new_full((1,), num_graphs)
     graph = torch.where((batch >= 0) & (batch < num_graphs), batch, num_graphs)
     row, col = edge_index.long()

@@ -31,9 +31,9 @@ def reduce(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -
     .. math::
         \mathbf{x}^{\prime}_c = \bigoplus_{i \,:\, \mathrm{cluster}_i = c} \mathbf{x}_i
 
-    Nodes are added up in an order of the cluster's own: ascending, on CUDA in pieces of 256. So the bits are
-    the same for any number of threads, and whatever other clusters there are. Half precision is added up in
-    float32 and rounded once.
+    The order of summation depends on the cluster alone: nodes are added in ascending order, on CUDA in pieces
+    of 256. So results are bit-equal for any number of threads, whatever other clusters there are. Half
+    precision is summed in float32 and rounded once.
 
     Args:
         x (torch.Tensor): A row per node, :math:`[n, \ldots]`: float32, float64, float16 or bfloat16.
@@ -42,8 +42,8 @@ def reduce(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -
         reduce (str, optional): :obj:`"sum"`, :obj:`"mean"` or :obj:`"max"`. (default: :obj:`"sum"`)
 
     Returns:
-        torch.Tensor: :math:`[c, \ldots]`, 0 for a cluster without nodes. Differentiable in ``x``; of several
-        equal maxima, the lowest node gets the gradient.
+        torch.Tensor: :math:`[c, \ldots]`, 0 for a cluster without nodes. Differentiable in ``x``; among equal
+        maxima, the lowest node gets the gradient.
 
     Raises:
         RuntimeError: If an argument has the wrong dtype, shape, device or value; on CUDA, a cluster out of
@@ -62,12 +62,12 @@ def reduce(x: Tensor, cluster: Tensor, num_clusters: int, reduce: str = "sum") -
 def accumulate_(out: Tensor, x: Tensor, cluster: Tensor) -> Tensor:
     r"""``out[cluster[i]] += x[i]``, in place and without a gradient.
 
-    A sum that is taken tile by tile with this function has the bits of one :func:`reduce` of all rows on the
-    CPU; on CUDA it differs to rounding for clusters of more than 256 nodes, which are added up in pieces.
+    On the CPU, a sum taken tile by tile with this function is bit-equal to one :func:`reduce` of all rows. On
+    CUDA, clusters of more than 256 nodes may differ by rounding, because they are summed in pieces.
 
     Args:
-        out (torch.Tensor): :math:`[c, \ldots]`, contiguous, of the dtype of ``x``; float32 where ``x`` is in
-            half precision.
+        out (torch.Tensor): :math:`[c, \ldots]`, contiguous, with the dtype of ``x``, or float32 if ``x`` is
+            in half precision.
         x (torch.Tensor): :math:`[n, \ldots]`.
         cluster (torch.Tensor): int64 :math:`[n]`; rows of cluster -1 are left out.
 
@@ -88,7 +88,7 @@ def accumulate_(out: Tensor, x: Tensor, cluster: Tensor) -> Tensor:
 
 
 def cluster_sizes(cluster: Tensor, num_clusters: int) -> Tensor:
-    r"""How many nodes each cluster has.
+    r"""The number of nodes in each cluster.
 
     Args:
         cluster (torch.Tensor): The cluster of each node, int64 :math:`[n]`; -1 is not counted.
@@ -160,7 +160,7 @@ def _maximum(x: Tensor, cluster: Tensor, num_clusters: int) -> Tensor:
     node = torch.arange(num_nodes, device=x.device).view(-1, *[1] * (x.dim() - 1)).expand_as(x)
     candidate = torch.where(x.detach() == highest.gather(0, index), node, num_nodes)
     first = node.new_full(shape, num_nodes).scatter_reduce(0, index, candidate, "amin")
-    padded = torch.cat([x, x.new_zeros(1, *x.shape[1:])])  # the row that clusters without nodes take
+    padded = torch.cat([x, x.new_zeros(1, *x.shape[1:])])  # the row for clusters without nodes
     return padded.gather(0, first)
 
 
@@ -228,10 +228,10 @@ def _save_reduce(ctx: Any, inputs: tuple[Tensor, Tensor, int, str], output: Tens
 def _reduce_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     cluster, *x_and_maximum = ctx.saved_tensors
     if ctx.reduce == "max":
-        x, maximum = (part.detach() for part in x_and_maximum)  # Which node it is does not change.
+        x, maximum = (part.detach() for part in x_and_maximum)  # The node of the maximum is a constant.
         if not torch.is_grad_enabled():
             return torch.ops.gpn.reduce_max_backward(grad, x, maximum, cluster), None, None, None
-        # Backward is differentiated in its turn.
+        # Backward is itself differentiated.
         chosen = torch.ops.gpn.reduce_max_backward(torch.ones_like(maximum), x, maximum, cluster)
         return lift(grad, cluster) * chosen, None, None, None
     if ctx.reduce == "mean":

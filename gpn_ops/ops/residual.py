@@ -1,4 +1,4 @@
-"""The MLPs of DeepSets, a tile of rows at a time."""
+"""The MLPs of DeepSets, one tile of rows at a time."""
 
 from typing import Any
 
@@ -46,23 +46,23 @@ def residual(
     r""":math:`\mathrm{LayerNorm}(\mathbf{x} + \mathrm{MLP}(\mathbf{x}))`, where the MLP is Linear (ReLU,
     dropout, Linear)*.
 
-    What the MLP gives exists for one tile of rows at a time, on CUDA for those that a block of threads is at,
-    and is computed anew in backward: dropout too, by the seed. An operator, because :func:`torch.compile`
-    need not see the loop over tiles.
+    Results of the MLP exist for one tile of rows at a time (on CUDA, for the rows of one block of threads).
+    Backward computes them again, and repeats dropout from the seed. Being one operator, it hides the loop
+    over tiles from :func:`torch.compile`.
 
     Args:
         x (torch.Tensor): :math:`[n, d]`.
         parameters (list[torch.Tensor]): Weight and bias of every Linear, then those of the LayerNorm.
-        product (torch.dtype): What matrix products run in.
+        product (torch.dtype): The dtype of matrix products.
         dropout (float, optional): The probability with which a hidden value is dropped.
             (default: :obj:`0.0`)
-        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`x`. Without it nothing is
+        seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`x`. If :obj:`None`, nothing is
             dropped. (default: :obj:`None`)
         keep (bool, optional): On the CPU, keep what backward would otherwise compute anew.
             (default: :obj:`False`)
 
     Returns:
-        torch.Tensor: :math:`[n, d]`, differentiable once in :obj:`x` and the parameters.
+        torch.Tensor: :math:`[n, d]`, once differentiable in :obj:`x` and the parameters.
 
     Example:
         >>> import torch
@@ -85,7 +85,7 @@ def residual_sum(
     seed: Tensor | None = None,
     keep: bool = False,
 ) -> Tensor:
-    r"""The sum of :func:`residual` over the nodes of each cluster, without holding it for all nodes.
+    r"""The sum of :func:`residual` over the nodes of each cluster, without storing it for all nodes.
 
     Args:
         x (torch.Tensor): :math:`[n, d]`.
@@ -94,7 +94,7 @@ def residual_sum(
         parameters, product, dropout, seed, keep: As in :func:`residual`.
 
     Returns:
-        torch.Tensor: :math:`[c, d]`, differentiable once in :obj:`x` and the parameters.
+        torch.Tensor: :math:`[c, d]`, once differentiable in :obj:`x` and the parameters.
 
     Raises:
         RuntimeError: As :func:`reduce`.
@@ -161,7 +161,7 @@ def check_residual_backward(
 
 
 def _check_clusters_exist(cluster: Tensor | None, num_clusters: int) -> None:
-    """Where it costs no wait: the operators on tiles would name a place in their tile."""
+    """Checks values where this needs no wait, because operators on tiles would report positions in a tile."""
     if cluster is not None and waits.is_host(cluster.device):
         check_cluster_values(cluster, -1, "num_clusters", num_clusters)
 
@@ -172,13 +172,14 @@ def _keeps(x: Tensor, keep: bool) -> bool:
 
 
 def _kept_size(x: Tensor, parameters: list[Tensor]) -> int:
-    """How many values forward may keep: of every row the results of the hidden layers, what goes into the
-    LayerNorm, its mean and factor."""
+    """The number of values that forward may keep: for every row the results of the hidden layers, the input
+    of the LayerNorm, its mean and its factor."""
     return x.size(0) * (x.size(1) * (len(parameters) // 2 - 1) + 2)
 
 
 class _Kept:
-    """What forward keeps, in one tensor. The operator that wrote it reads it, so only its size is fixed."""
+    """The values that forward keeps, in one tensor. Only its size is fixed; the operator chooses its
+    layout."""
 
     def __init__(self, kept: Tensor, x: Tensor, parameters: list[Tensor]) -> None:
         num_rows, layers = x.size(0), len(parameters) // 2 - 1
@@ -209,14 +210,14 @@ def plain_residual(
     tile_rows: int,
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`residual` and :func:`residual_sum`, in tiles of so many rows; without a gradient."""
+    """As :func:`residual` and :func:`residual_sum`, in tiles of ``tile_rows`` rows and without a gradient."""
     check_residual(x, cluster, parameters, dropout, seed, tile_rows)
     check_count("num_clusters", num_clusters)
     _check_clusters_exist(cluster, num_clusters)
     block = Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed))
     keep = _keeps(x, keep)
     kept = x.new_empty(_kept_size(x, parameters) if keep else 0, dtype=block.wide)
-    if 0 < x.size(0) <= tile_rows:  # The result is that of one tile, which need not be copied.
+    if 0 < x.size(0) <= tile_rows:  # There is a single tile, whose result need not be copied.
         with autocast_off(x.device):
             state = block.forward(x, 0)
         if keep:
@@ -267,7 +268,8 @@ def plain_residual_backward(
     tile_rows: int,
     kept: Tensor,
 ) -> list[Tensor]:
-    """The gradients of x and of the parameters; with ``cluster``, ``grad`` is that of the clusters' sums."""
+    """The gradients of x and of the parameters; with ``cluster``, ``grad`` is the gradient of the cluster
+    sums."""
     check_residual_backward(grad, x, cluster, parameters, dropout, seed, tile_rows, kept)
     _check_clusters_exist(cluster, grad.size(0))
     block = Residual(parameters, product, wide_dtype(x.dtype), TileDropout(dropout, seed))
@@ -284,7 +286,7 @@ def plain_residual_backward(
     return [grad_x, *like_parameters(grads, parameters)]
 
 
-# The form that is made of other operators, for devices that have no kernel of their own.
+# The form that consists of other operators, for devices without a kernel.
 torch.library.impl("gpn::residual", "CompositeExplicitAutograd", plain_residual)
 torch.library.impl("gpn::residual_backward", "CompositeExplicitAutograd", plain_residual_backward)
 
@@ -340,6 +342,6 @@ def _(
     *arguments: Any,
     **___: Any,
 ) -> int:
-    """Everything once more unless it was kept, then two products for every one."""
+    """All products again unless results were kept, then two for each product of forward."""
     kept = arguments[-1]
     return (2 if kept[0] else 3) * product_flops(x[0], parameters)

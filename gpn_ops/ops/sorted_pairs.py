@@ -9,18 +9,19 @@ from .undirected import Undirected
 
 
 def sorted_pairs(edge_index: Tensor, num_nodes: int, num_pairs: int) -> Undirected:
-    r"""What :func:`gpn_ops.undirected` gives, without a sort and without a wait for the device, for edges
-    such as :func:`gpn_ops.coarsen` gives: sorted by row then column, each once, and each with its reverse.
+    r"""The result of :func:`gpn_ops.undirected`, without a sort and without waiting for the device.
+
+    The edges must be like those of :func:`gpn_ops.coarsen`: sorted by row then column, without duplicates,
+    and each with its reverse.
 
     Args:
         edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`.
         num_nodes (int): The number of nodes.
-        num_pairs (int): The number of undirected edges: half the number of edges, where a self-loop counts
-            twice.
+        num_pairs (int): The number of undirected edges: half the number of edges, counting self-loops twice.
 
     Raises:
-        RuntimeError: If the edges are others; on CUDA, an edge without its reverse trips a device-side
-            assertion.
+        RuntimeError: If the edges are not of this form; on CUDA, an edge without its reverse trips a
+            device-side assertion.
 
     Example:
         >>> import torch

@@ -1,7 +1,7 @@
-"""MLPs applied to a tile of rows at a time, forward and backward, by hand.
+"""MLPs applied to one tile of rows at a time, with a hand-written backward.
 
-By hand, because autograd would keep the intermediate results of every tile, and these are what the layers
-exist to avoid. A tile is recomputed in backward, dropout included, which is drawn again by its places.
+Autograd would keep the intermediate results of every tile, which the layers exist to avoid. Instead, backward
+computes each tile again, including dropout, which is drawn again from the positions of elements.
 """
 
 from collections.abc import Iterator
@@ -15,59 +15,59 @@ from torch.nn import functional
 from ..checks import dtype_name
 from .dropout import dropout_, scale_of_kept
 
-# What one buffer of a tile takes on the CPU: large enough that a matrix product is worth its call, small
+# The size of one buffer of a tile on the CPU: large enough that a matrix product is worth its call, small
 # enough that the few buffers of a tile stay in the cache and are little beside the features of a graph of
 # 10,000 nodes.
 TILE_BYTES = 2**19
 
-# What all buffers of a tile take together elsewhere: a launch costs the same for any number of rows, so a
-# tile is as large as memory allows.
+# The size of all buffers of a tile together on a GPU: a launch costs the same for any number of rows, so
+# tiles are as large as memory allows.
 DEVICE_TILE_BYTES = 2**27
 
 
 def tile_rows(device: torch.device, channels: int, num_layers: int) -> int:
-    """How many rows a tile has: a function of the device and of the shape of the MLP, so forward and backward
-    agree on it."""
+    """The number of rows of a tile. It depends on the device and the shape of the MLP only, so that forward
+    and backward agree."""
     row_bytes = 4 * max(channels, 1)
     if device.type == "cpu":
         return max(TILE_BYTES // row_bytes, 16)
-    # In backward: the rows themselves, two results of every hidden layer, three gradients.
+    # In backward: the rows themselves, two results of each hidden layer, and three gradients.
     return max(DEVICE_TILE_BYTES // (row_bytes * (4 + 2 * num_layers)), 16)
 
 
 def tiles(rows: Tensor, dim: int, channels: int, num_layers: int) -> Iterator[slice]:
-    """The tiles of what ``rows`` counts along ``dim``."""
+    """The tiles of the rows of a tensor along ``dim``."""
     yield from cut(rows.size(dim), tile_rows(rows.device, channels, num_layers))
 
 
 def cut(num_rows: int, size: int) -> Iterator[slice]:
-    """So many rows, in tiles of this size."""
+    """A number of rows, in tiles of this size."""
     for start in range(0, num_rows, size):
         yield slice(start, min(start + size, num_rows))
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What sums and normalisations run in: float32 for half precision."""
+    """The dtype of sums and normalisations: float32 for half precision."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
-    """What matrix products of ``x`` run in, here and now: autocast's choice if it is on."""
+    """The dtype in which matrix products of ``x`` run at this point: that of autocast if it is on."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def autocast_off(device: torch.device) -> AbstractContextManager[Any]:
-    """Where dtypes are chosen by hand."""
+    """Disables autocast where dtypes are chosen explicitly."""
     on = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if on else nullcontext()
 
 
 def matmul_dtype(x: Tensor, weight: Tensor, name: str = "x") -> torch.dtype:
-    """The same of an operator that stands in for modules.
+    """The dtype of matrix products in an operator that replaces modules.
 
     Raises:
-        RuntimeError: if autocast is off and features and parameters differ in dtype.
+        RuntimeError: If autocast is off and features and parameters differ in dtype.
     """
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise RuntimeError(
@@ -81,19 +81,19 @@ def matmul_dtype(x: Tensor, weight: Tensor, name: str = "x") -> torch.dtype:
 # Dropout
 # ------------------------------------------------------------------------------------------------------------
 
-# Every hidden layer of an MLP draws from a range of places of its own.
+# Every hidden layer of an MLP draws from its own range of positions.
 PLACES = 2**48
 
 
 class TileDropout:
-    """ReLU and dropout that a tile can repeat: what is dropped follows from the seed, the layer and the
-    element's place among all tiles. Without a seed nothing is dropped."""
+    """ReLU and repeatable dropout: the seed, the layer and the position of an element among all tiles decide
+    whether it is dropped. Without a seed, nothing is dropped."""
 
     def __init__(self, p: float, seed: Tensor | None) -> None:
         self.p, self.seed, self.row = p, seed, 0
 
     def start(self, row: int) -> None:
-        """Of a tile that begins with this row."""
+        """Starts a tile that begins with this row."""
         self.row = row
 
     def relu_(self, z: Tensor, layer: int) -> Tensor:
@@ -102,12 +102,12 @@ class TileDropout:
         return dropout_(z, self.seed, self.p, relu=True, first=layer * PLACES + self.row * z.size(1))
 
     def backward_(self, grad: Tensor) -> Tensor:
-        """In place, where what was dropped is known to be masked already."""
+        """In place; dropped elements must already be masked."""
         return grad if self.seed is None else grad.mul_(scale_of_kept(self.p))
 
 
 def draw_seed(x: Tensor, p: float, training: bool) -> Tensor | None:
-    """A seed from torch's own generator, on the device of ``x``; ``None`` where nothing is dropped."""
+    """A seed from torch's generator, on the device of ``x``; ``None`` if nothing is dropped."""
     return torch.randint(2**62, (), device=x.device) if training and p > 0 else None
 
 
@@ -119,7 +119,7 @@ LAYER_NORM_EPS = 1e-5
 
 
 class Linear:
-    """x W^T + b with matrix products in one dtype and everything else in another."""
+    """x W^T + b, with one dtype for matrix products and another for everything else."""
 
     def __init__(self, weight: Tensor, bias: Tensor, product: torch.dtype, wide: torch.dtype) -> None:
         self.product, self.wide = product, wide
@@ -131,7 +131,7 @@ class Linear:
         return functional.linear(z.to(self.product), self.weight).to(self.wide).add_(self.bias)
 
     def start_backward(self) -> list[Tensor]:
-        """Begins a sum over tiles; :meth:`backward` adds to the returned gradients."""
+        """Starts a sum over tiles; :meth:`backward` adds to the returned gradients."""
         self.grad_weight = torch.zeros_like(self.weight, dtype=self.wide)
         self.grad_bias = torch.zeros_like(self.bias)
         return [self.grad_weight, self.grad_bias]
@@ -176,10 +176,10 @@ class LayerNorm:
 
 
 class Hidden:
-    """(Linear, optional LayerNorm, ReLU, dropout), any number of times.
+    """(Linear, optional LayerNorm, ReLU, dropout)*.
 
     Args:
-        parameters: weight and bias, with ``norm`` also those of the LayerNorm, layer after layer.
+        parameters: for each layer weight and bias, and with ``norm`` those of its LayerNorm.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Hidden:
         return grads
 
     def forward_saving(self, z: Tensor) -> Tensor:
-        """As :meth:`forward`, keeping what :meth:`backward` takes."""
+        """As :meth:`forward`, keeping what :meth:`backward` needs."""
         self.saved: list[tuple[Tensor, Tensor, Normalised | None]] = []
         for layer, (linear, norm) in enumerate(zip(self.linears, self.norms, strict=True)):
             a = linear.forward(z)
@@ -230,7 +230,7 @@ class Hidden:
         del self.out
         for linear, norm in zip(reversed(self.linears), reversed(self.norms), strict=True):
             z, a, normalised = self.saved.pop()
-            # Also masks what dropout set to zero.
+            # Also masks the elements that dropout set to zero.
             torch.ops.aten.threshold_backward.grad_input(grad, out, 0, grad_input=grad)
             grad = self.dropout.backward_(grad)
             if norm is not None and normalised is not None:
@@ -242,15 +242,15 @@ class Hidden:
 
 
 class ResidualState(NamedTuple):
-    """What :class:`Residual` makes of a tile."""
+    """The results of :class:`Residual` for a tile."""
 
     inputs: list[Tensor]  # of every Linear
-    total: Tensor  # what goes into the LayerNorm
+    total: Tensor  # the input of the LayerNorm
     norm: Normalised
 
 
 class Residual:
-    """LayerNorm(z + MLP(z)), the MLP being Linear (ReLU, dropout, Linear)*.
+    """LayerNorm(z + MLP(z)), where the MLP is Linear (ReLU, dropout, Linear)*.
 
     Args:
         parameters: weight and bias of every Linear, then those of the LayerNorm.
@@ -266,7 +266,7 @@ class Residual:
         self.norm = LayerNorm(*norm, wide)
 
     def forward(self, x: Tensor, row: int) -> ResidualState:
-        """Of rows of which the first has this number."""
+        """Applies the layer to a tile whose first row has this index."""
         self.dropout.start(row)
         inputs = [x.to(self.wide)]
         for layer, linear in enumerate(self.linears[:-1]):
@@ -279,13 +279,13 @@ class Residual:
         return [grad for layer in layers for grad in layer.start_backward()]
 
     def backward(self, grad: Tensor, state: ResidualState, out: Tensor) -> None:
-        """The gradient of the rows, into ``out``."""
+        """Writes the gradient of the rows to ``out``."""
         grad_total = self.norm.backward(grad, state.total, state.norm.mean, state.norm.rstd)
         grad = self.linears[-1].backward(grad_total, state.inputs[-1])
         for linear, z, result in zip(
             self.linears[-2::-1], state.inputs[-2::-1], state.inputs[:0:-1], strict=True
         ):
-            # Also masks what dropout set to zero.
+            # Also masks the elements that dropout set to zero.
             grad = torch.ops.aten.threshold_backward(grad, result, 0)
             grad = linear.backward(self.dropout.backward_(grad), z)
         torch.add(grad, grad_total, out=out)
@@ -296,6 +296,6 @@ def like_parameters(grads: list[Tensor], parameters: list[Tensor]) -> list[Tenso
 
 
 def product_flops(num_rows: int, parameters: list[torch.Size]) -> int:
-    """What FlopCounterMode is to count for an MLP: its matrix products, as torch counts them, from the shapes
-    of its parameters."""
+    """The FLOPs of an MLP for FlopCounterMode: those of its matrix products, as torch counts them, from the
+    shapes of its parameters."""
     return 2 * num_rows * sum(shape.numel() for shape in parameters if len(shape) == 2)

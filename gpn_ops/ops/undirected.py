@@ -19,18 +19,18 @@ class Undirected(NamedTuple):
 
 
 def undirected(edge_index: Tensor, num_nodes: int) -> Undirected:
-    r"""The undirected edges of an edge list, and which of them each edge is.
+    r"""The undirected edges of an edge list, and the undirected edge that each edge belongs to.
 
     Args:
-        edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order, in one direction or
-            both.
+        edge_index (torch.Tensor): The edges, int64 or int32 :math:`[2, m]`, in any order, in one or both
+            directions.
         num_nodes (int): The number of nodes.
 
     Returns:
-        Undirected: ``pairs``, int64 :math:`[2, u]` with ``pairs[0] <= pairs[1]``, every pair once, sorted by
-        first then second node; and ``slot``, int64 :math:`[m]`, the pair of each edge. An edge, its reverse
-        and its duplicates share a slot, so a value per pair that is looked up by slot is the same for all of
-        them. CUDA waits for the device once.
+        Undirected: ``pairs``, int64 :math:`[2, u]` with ``pairs[0] <= pairs[1]``, unique and sorted by first
+        then second node; and ``slot``, int64 :math:`[m]`, the pair of each edge. An edge, its reverse and its
+        duplicates share a slot, so ``value_per_pair[slot]`` is the same for all of them. CUDA waits for the
+        device once.
 
     Raises:
         RuntimeError: If an argument has the wrong dtype, shape, device or value; on CUDA, an id out of range
@@ -59,7 +59,7 @@ def plain_undirected(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor
 def plain_undirected_padded(
     edge_index: Tensor, num_nodes: int, num_pairs: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`undirected`, in room for ``num_pairs``; the last result is 0 and their number."""
+    """As :func:`undirected`, padded to ``num_pairs``; the last result holds 0 and the number of pairs."""
     check_metadata(edge_index, None, num_nodes)
     check_count("num_pairs", num_pairs)
     pairs, slot = plain_undirected(edge_index, num_nodes)

@@ -1,4 +1,4 @@
-"""The operators under :func:`torch.func.vmap`: for one element of the batch after the other."""
+"""The operators under :func:`torch.func.vmap`, which call the kernel for each element of the batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-# All but those that work in place, which only others call.
+# All except in-place operators, which users do not call under vmap.
 _OPERATORS = (
     "parse dominant components coarsen coarsen_padded undirected undirected_padded sorted_pairs partition "
     "progress mask mask_backward reduce reduce_max_backward cluster_sizes lift pair_dot pair_dot_backward "
@@ -17,7 +17,7 @@ _OPERATORS = (
 
 
 def register_vmap(lib: torch.library.Library) -> None:
-    """Lets :func:`torch.func.vmap` call operators for one element of the batch after the other."""
+    """Lets :func:`torch.func.vmap` call each operator once per element of the batch."""
     for name in _OPERATORS.split():
         torch.library.register_vmap(f"gpn::{name}", _one_by_one(name), lib=lib)
 
@@ -49,7 +49,7 @@ def _one_by_one(name: str) -> Callable[..., tuple[Any, Any]]:
 def _stacked(name: str, outs: Any) -> Tensor:
     if len({out.shape for out in outs}) > 1:
         raise RuntimeError(
-            f"gpn::{name}: expected results of one size under torch.func.vmap, got sizes that follow from "
-            "data; with a capacity (gpn_ops.nn.pad) they do not"
+            f"gpn::{name}: expected results of one size under torch.func.vmap, got sizes that depend on the "
+            "data (with a capacity they do not, see gpn_ops.nn.pad)"
         )
     return torch.stack(list(outs))

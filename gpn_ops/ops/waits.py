@@ -1,4 +1,4 @@
-"""Where the host has to wait for what it reads."""
+"""Where the host has to wait for values that it reads."""
 
 import torch
 
@@ -8,5 +8,5 @@ def is_host(device: torch.device) -> bool:
 
 
 def reads_are_free(device: torch.device) -> bool:
-    """Whether a size can be read where it is found; else all of a level are read together, once."""
+    """Whether a size may be read immediately; otherwise all sizes of a level are read together, once."""
     return is_host(device) or torch.compiler.is_compiling()
