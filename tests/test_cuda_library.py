@@ -12,7 +12,6 @@ from pathlib import Path
 import check_ptxas
 import pytest
 import torch
-from cuda_link import COMPOSED
 
 from gpn_ops import library
 
@@ -79,8 +78,7 @@ def test_loads_without_cuda_in_torch(tmp_path, monkeypatch):
         and torch._C._dispatch_has_kernel_for_dispatch_key(schema.name, "CPU")
     }
     assert on_cpu, "the CPU kernels were not found"
-    assert not registered & COMPOSED
-    assert registered >= on_cpu - COMPOSED
+    assert registered == on_cpu
 
 
 # ------------------------------------------------------------------------------------------------ registers
