@@ -1,4 +1,4 @@
-"""Parts that leave something out of GPN, to see what it is worth."""
+"""Ablations: parts of GPN with something left out."""
 
 import torch
 from torch import Tensor, nn
@@ -9,16 +9,16 @@ from gpn_ops.nn.pooling import Pooled, PoolOutput
 
 
 class RandomScores(nn.Module):
-    """In the place of ``EdgeScorer``: uniform random scores, whatever the features; nothing is learned.
+    """Replaces ``EdgeScorer``: uniform random scores that ignore the features; nothing is learned.
 
-    An edge and its reverse get the same. Training draws anew in every pass; evaluation draws the same numbers
-    for the same batch.
+    An edge and its reverse get the same score. Training draws new scores in every pass; evaluation draws the
+    same scores for the same batch.
     """
 
     num_layers, dropout = 0, 0.0
 
     def reset_parameters(self) -> None:
-        """There are none."""
+        """Does nothing: there are no parameters."""
 
     def forward(
         self, h: Tensor, edge_index: Tensor, undirected: ops.Undirected | None = None, directed: bool = False
@@ -35,7 +35,7 @@ class RandomScores(nn.Module):
 class Unmasked(nn.Module):
     """A pooling layer without the mask of equation 4: clusters are not multiplied by the scores inside them.
 
-    The scorer then gets no gradient, and parses as it was drawn.
+    The scorer then gets no gradient and keeps its initial weights.
 
     Args:
         pool: The layer. Its multiset function moves here.
@@ -61,7 +61,7 @@ class Unmasked(nn.Module):
 
 
 class _Nothing(nn.Module):
-    """Clusters without features, which are not wanted from there."""
+    """Gives clusters no features, because they are computed elsewhere."""
 
     def forward(self, x: Tensor, cluster: Tensor, num_clusters: int) -> Tensor:
         return x.new_empty(num_clusters, 0)

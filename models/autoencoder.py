@@ -1,4 +1,4 @@
-"""A graph auto-encoder around one pooling layer: what does pooling leave of a graph's node features?"""
+"""A graph auto-encoder around one pooling layer: how much of the node features does pooling preserve?"""
 
 import math
 from collections.abc import Callable
@@ -42,8 +42,8 @@ class Reconstruction(NamedTuple):
 class AutoEncoder(nn.Module):
     """Two convolutions, pooling, un-pooling, two convolutions, Linear, on a single graph.
 
-    All that passes from the first half to the second are the features of the pooled nodes and how to un-pool
-    them. The convolutions are those of the MinCutPool paper's auto-encoder.
+    Only the features of the pooled nodes, and how to un-pool them, pass from the first half to the second.
+    The convolutions are those of the MinCutPool paper's auto-encoder.
 
     Args:
         num_nodes: The number of nodes of the graph.
@@ -85,7 +85,7 @@ class Convolution(nn.Module):
 
 
 def pooling(pool: str, channels: int, num_nodes: int, ratio: float) -> nn.Module:
-    """A pooling layer by its name, called as ``layer(x, edge_index)``, which returns :class:`Pooled`."""
+    """A pooling layer by name. It is called as ``layer(x, edge_index)`` and returns :class:`Pooled`."""
     if pool not in POOLS:
         raise ValueError(f"pool: expected one of {', '.join(POOLS)}, got {pool!r}")
     if not 0 < ratio < 1:
@@ -99,16 +99,17 @@ def pooling(pool: str, channels: int, num_nodes: int, ratio: float) -> nn.Module
 
 class Parsing(nn.Module):
     """Parses; every node gets back the features of its cluster, divided by the number of the cluster's inner
-    edges, over which the mask summed.
+    edges, because the mask is a sum over them.
 
-    Scores of positions hardly change from an edge to the next, and a cluster is all that rises to the same
-    summit of the scores: a ring would parse into two halves. Dropout in the scorer makes the scores rough,
-    so that a third of a ring is kept and two sevenths of a grid. Evaluation mode has no dropout.
+    If features are positions, scores hardly change from one edge to the next, and a cluster contains all
+    nodes that lead to the same maximum of the scores: a ring would parse into two halves. Dropout in the
+    scorer roughens the scores, so a third of a ring is kept and two sevenths of a grid. Evaluation has no
+    dropout.
 
     Args:
         channels: Size of each node's features.
         dropout: Dropout probability in the scorer.
-        held: Whether what dropout leaves out is drawn once, and stays the same in every pass.
+        held: Whether the dropout mask is drawn once and stays the same in every pass.
     """
 
     def __init__(self, channels: int, dropout: float = 0.1, held: bool = False) -> None:
@@ -126,9 +127,9 @@ class Parsing(nn.Module):
 
 
 class Dropping(nn.Module):
-    """Keeps some nodes; those that were dropped get back zeros, as in Graph U-Nets.
+    """Keeps some nodes; un-pooling gives zeros to the dropped ones, as in Graph U-Nets.
 
-    ASAP also is of this kind: PyG's layer tells which nodes stand for the clusters, not what is in them.
+    ASAP is also of this kind: PyG's layer returns the nodes that represent the clusters, not their members.
     """
 
     def __init__(self, layer: nn.Module) -> None:
@@ -141,7 +142,7 @@ class Dropping(nn.Module):
 
 
 class Mixing(nn.Module):
-    """Mixes all nodes into clusters; every node gets back the mixture of clusters that it belongs to."""
+    """Assigns all nodes softly to clusters; un-pooling gives every node the same mixture of its clusters."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Other pooling methods for graph classification, put together from the parts of PyTorch Geometric."""
+"""Other pooling methods for graph classification, built from the layers of PyTorch Geometric."""
 
 import math
 from typing import NamedTuple
@@ -39,8 +39,8 @@ MOLECULE_BASELINES = ("gcn", "gin")
 class GraphBaseline(nn.Module):
     """Linear, levels of convolution and pooling, output MLP.
 
-    Every level convolves, pools, and reads the pooled graph out; what the levels read adds up to the vector
-    of the graph. The methods that keep or contract nodes read mean and maximum, the dense ones the mean.
+    Every level convolves, pools, and reads out the pooled graph. The sum of all read-outs is the vector of
+    the graph. Methods that keep or contract nodes read out mean and maximum, the dense ones the mean.
     ``gcn``, ``gin`` and ``gmt`` convolve ``num_levels`` times and pool once, all nodes into the vector of the
     graph.
 
@@ -53,8 +53,8 @@ class GraphBaseline(nn.Module):
         ratio: The share of nodes that a level keeps. Edge contraction has no such setting.
         dropout: Dropout probability after every convolution and in the output MLP.
         max_nodes: A typical number of nodes, such as the average of the data set. The dense methods and
-            ``gmt`` have parameters for each of ``ratio * max_nodes`` clusters, whatever the size of the graph
-            at hand; the dense ones ``ratio`` times as many at every further level, but never less than 2.
+            ``gmt`` have parameters for each of ``ratio * max_nodes`` clusters, whatever the size of the
+            graph. For the dense ones, each further level has ``ratio`` times as many clusters, at least 2.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class SparseLevels(nn.Module):
 
 
 def sparse_pool(pool: str, channels: int, ratio: float) -> nn.Module:
-    """One of PyG's pooling layers by its name here."""
+    """One of PyG's pooling layers, by the name that it has here."""
     if pool == "edgepool":
         return EdgePooling(channels)
     return {"topk": TopKPooling, "sag": SAGPooling, "asap": ASAPooling}[pool](channels, ratio)
@@ -169,15 +169,15 @@ class DensePooled(NamedTuple):
 
 
 class DensePool(nn.Module):
-    """MinCut pooling with an assignment by a linear layer, or DiffPool with one by a graph convolution.
+    """MinCut pooling, assigned by a linear layer, or DiffPool, assigned by a graph convolution.
 
     Args:
         pool: One of :data:`DENSE`.
         channels: Size of each node's features.
         num_clusters: The number of clusters.
-        assign: What gives the assignment in place of these, called as ``assign(x)``.
+        assign: A function for the assignment instead of these, called as ``assign(x)``.
 
-    MinCut's loss divides by the weight of all edges: a graph that has none needs :func:`with_self_loops`.
+    MinCut's loss divides by the weight of all edges, so a graph without edges needs :func:`with_self_loops`.
     """
 
     def __init__(self, pool: str, channels: int, num_clusters: int, assign: nn.Module | None = None) -> None:
@@ -197,7 +197,7 @@ class DensePool(nn.Module):
 
 
 def with_self_loops(adj: Tensor) -> Tensor:
-    """Self-loops for the graphs that have no edges."""
+    """Adds self-loops to graphs without edges."""
     edgeless = (adj.sum(dim=(1, 2), keepdim=True) == 0).to(adj.dtype)
     return adj + edgeless * torch.eye(adj.size(1), dtype=adj.dtype, device=adj.device)
 
@@ -213,7 +213,7 @@ def clusters(max_nodes: int, ratio: float, num_levels: int) -> list[int]:
 
 
 class DenseLevels(nn.Module):
-    """Levels on dense adjacency matrices, as wide as the largest graph of the batch."""
+    """Levels on dense adjacency matrices, padded to the largest graph of the batch."""
 
     def __init__(self, channels: int, pool: str, num_clusters: list[int], dropout: float) -> None:
         super().__init__()
@@ -267,8 +267,8 @@ class FlatLevels(nn.Module):
 
 
 class MoleculeBaseline(nn.Module):
-    """The encoder of :class:`~models.gpn.MoleculeClassifier`, the mean over the atoms, output MLP: what is
-    left of that model without pooling.
+    """The encoder of :class:`~models.gpn.MoleculeClassifier`, the mean over the atoms, output MLP: that model
+    without pooling.
 
     Args:
         atom_sizes: The number of values of every feature of an atom.

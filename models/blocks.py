@@ -21,8 +21,8 @@ class MLP(nn.Sequential):
         num_layers: The number of Linear layers.
         dropout: Dropout probability after every ReLU.
         act_last: Whether LayerNorm, ReLU and dropout also follow the last layer, if there is more than one.
-        recompute: Whether backward computes the layers anew from the input: True, False, or "auto", where
-            there are many rows.
+        recompute: Whether backward recomputes the layers from the input: True, False, or "auto", which does
+            so for many rows.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class GNN(nn.Module):
         dropout: Dropout probability after every ReLU.
         act_last: Whether ReLU and dropout also follow the last convolution.
         conv: One of :data:`CONVOLUTIONS`.
-        recompute: Whether backward computes the block anew from its input. That is slower: what a convolution
-            keeps is little more.
+        recompute: Whether backward recomputes the block from its input. This is slower and saves little,
+            because a convolution keeps little more than its input.
     """
 
     def __init__(

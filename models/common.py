@@ -1,4 +1,4 @@
-"""What the commands share, those of benchmarks/ included: options, tables, the commit, the ways to fail."""
+"""Helpers of all commands, including those of benchmarks/: options, tables, the commit, errors."""
 
 import argparse
 import subprocess
@@ -36,14 +36,14 @@ def numbers(text: str) -> list[int]:
 
 
 def positive(text: str) -> int:
-    """A number of things of which there has to be one."""
+    """A positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected at least 1, got {text!r}")
     return int(text)
 
 
 def device_named(text: str) -> torch.device:
-    """What ``--device`` names: the CPU, or the accelerator that torch sees.
+    """The device that ``--device`` names: the CPU, or the accelerator that torch sees.
 
     Raises:
         ValueError: if there is no such device.
@@ -76,7 +76,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def commit() -> str | None:
-    """The checkout's commit, marked as dirty where files differ from it; none if it is no checkout."""
+    """The commit of the checkout, marked as dirty if files differ from it; None outside a checkout."""
 
     def git(*arguments: str) -> str:
         # Without locks: to ask must not write the index, which a kill or a full disk would leave locked.
@@ -91,13 +91,13 @@ def commit() -> str | None:
 
 
 def fail(error: object, code: int = 1) -> int:
-    """Says what is wrong; the exit code."""
+    """Prints an error and returns the exit code."""
     print(f"error: {files.sentence(error) if isinstance(error, BaseException) else error}", file=sys.stderr)
     return code
 
 
 def attempt(command: Callable[[], int]) -> int:
-    """Runs a command; what a user or a disk can do wrong is a sentence, not a traceback."""
+    """Runs a command. Errors of the user or the disk are reported as one sentence, without a traceback."""
     try:
         return command()
     except (ValueError, OSError, FloatingPointError) as error:

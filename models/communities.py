@@ -1,4 +1,4 @@
-"""Graphs of 3, 6 or 9 communities, which is what their classes are: the data set of models.demo."""
+"""The data set of models.demo: graphs of 3, 6 or 9 communities. The number is the class."""
 
 import torch
 from torch_geometric.data import Data
@@ -27,7 +27,7 @@ def cubic_graph(num_nodes: int, random: torch.Generator) -> list[tuple[int, int]
 
 
 def community_graph(label: int, random: torch.Generator) -> Data:
-    """A graph of a class, its edges stored in one direction."""
+    """A graph of the given class, its edges stored in one direction."""
     node_type: list[int] = []
     community: list[int] = []
     edges: list[tuple[int, int]] = []
@@ -75,7 +75,7 @@ class Communities(list[Data]):
 
 
 def load(config: Config) -> Graphs:
-    """The data set, as the training code takes it: half to train, a quarter each to validate and test."""
+    """The data set in the form of the training code: half to train, a quarter each to validate and test."""
     graphs = data.load(config)
     train, val, test = torch.arange(graphs.num_graphs).tensor_split(
         [graphs.num_graphs // 2, 3 * graphs.num_graphs // 4]

@@ -1,4 +1,4 @@
-"""Settings of a training run: one flat YAML file a data set, every value open to ``--set``."""
+"""Settings of a training run: one flat YAML file per data set; ``--set`` changes any value."""
 
 import ast
 import dataclasses
@@ -29,7 +29,7 @@ NAMES = {
 
 
 class ImportPath(NamedTuple):
-    """``package.module:Class(root, key=value)``, taken apart; the arguments are literals."""
+    """The parts of ``package.module:Class(root, key=value)``; the arguments are literals."""
 
     module: str
     name: str
@@ -38,10 +38,10 @@ class ImportPath(NamedTuple):
 
 
 def import_path(text: str) -> ImportPath:
-    """Takes an import path apart, and runs nothing.
+    """Parses an import path without running anything.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not an import path.
     """
     module, _, call = text.partition(":")
     try:
@@ -65,18 +65,18 @@ def import_path(text: str) -> ImportPath:
 
 
 def short_name(dataset: str) -> str:
-    """What to call a data set: of an import path, the class and its arguments."""
+    """The name of a data set; for an import path, the class and its arguments."""
     return dataset.partition(":")[2] or dataset
 
 
 def folder_name(dataset: str) -> str:
-    """A data set's folder: of an import path, the class."""
+    """The folder of a data set; for an import path, the class."""
     return short_name(dataset).partition("(")[0]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings of our own trials, which the paper does not have (docs/experiments.md). Off by default."""
+    """Settings for our own trials, which are not in the paper (docs/experiments.md). Off by default."""
 
     input_dropout: float = 0.0
     """Dropout probability of the input features (graph and node tasks)."""
@@ -100,15 +100,15 @@ class Trial:
             raise ValueError(f"average: expected at least 0 and less than 1, got {self.average}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Those that are on. A run without any is unaffected by them, including its digest."""
+        """The settings that are on. Those that are off affect neither a run nor its digest."""
         return {key: value for key, value in dataclasses.asdict(self).items() if value != getattr(Trial, key)}
 
 
 @dataclass(frozen=True)
 class Config:
-    """All settings. The defaults are those that most presets share.
+    """All settings. The defaults are the values that most presets share.
 
-    Outside, in YAML, ``--set`` and saved files, settings are flat: those of trials stand among the others.
+    YAML, ``--set`` and saved files have flat settings: those of trials are listed among the others.
     """
 
     dataset: str
@@ -187,10 +187,10 @@ class Config:
     trial: Trial = Trial()
 
     def __post_init__(self) -> None:
-        """All that can be said of the settings without the data.
+        """Checks everything that does not depend on the data.
 
         Raises:
-            ValueError: for a value out of range, or none of those that there are.
+            ValueError: for a value out of range or not among the choices.
         """
         if ":" in self.dataset:
             import_path(self.dataset)
@@ -214,7 +214,7 @@ class Config:
 
     @staticmethod
     def from_dict(settings: dict[str, Any]) -> "Config":
-        """Of flat settings."""
+        """Makes a configuration from flat settings."""
         trial = {key: value for key, value in settings.items() if key in TRIAL_TYPES}
         rest = {key: value for key, value in settings.items() if key not in TRIAL_TYPES}
         return Config(**rest, trial=Trial(**trial))
@@ -223,12 +223,12 @@ class Config:
         return Config.from_dict({**self.to_dict(), **values})
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat settings; of trials, those that are on."""
+        """Flat settings, with only those trials that are on."""
         settings = {key: getattr(self, key) for key in TYPES}
         return {**settings, **self.trial.to_dict()}
 
     def to_yaml(self) -> str:
-        """A line for every setting, as :func:`load` reads them; of trials, those that are on."""
+        """A line for every setting, as :func:`load` reads them, with only those trials that are on."""
         return "".join(
             f"{key}: {'none' if value is None else value}\n" for key, value in self.to_dict().items()
         )
@@ -256,7 +256,7 @@ TRIAL_TYPES = typing.get_type_hints(Trial)
 
 
 def check_choice(key: str, value: str) -> None:
-    """Raises a ValueError for what is none of ``CHOICES[key]``."""
+    """Raises a ValueError if a value is not in ``CHOICES[key]``."""
     known = CHOICES[key]
     if value not in known:
         words = f"{', '.join(known[:-1])} or {known[-1]}" if len(known) < 4 else f"one of {', '.join(known)}"
@@ -264,7 +264,7 @@ def check_choice(key: str, value: str) -> None:
 
 
 def presets(whose: str = "*") -> list[str]:
-    """The names of all presets, of the ``paper`` alone, or of our ``own``."""
+    """The names of all presets, of the ``paper``'s, or of our ``own``."""
     return sorted(path.stem for path in PRESETS.glob(f"{whose}/*.yaml"))
 
 
@@ -280,7 +280,7 @@ def load(name: str, overrides: list[str] | None = None, trust: bool = False, **v
         name: A preset's name, the path of a YAML file, the import path of a PyG data set, or the name of any
             other TUDataset, which gets the default settings.
         overrides: Settings as ``key=value``.
-        trust: Whether a YAML file may name an import path, which is code that will run.
+        trust: Whether a YAML file may name an import path, whose code will run.
         values: Settings as they are.
 
     Raises:
@@ -315,7 +315,7 @@ def load(name: str, overrides: list[str] | None = None, trust: bool = False, **v
 
 
 class _Settings(yaml.SafeLoader):
-    """Of a key that is there twice, YAML's own reader takes the last one, silently."""
+    """Rejects duplicate keys. YAML's own reader silently takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]

@@ -1,4 +1,4 @@
-"""Data sets, as the training code takes them: all graphs in a few long tensors, and who trains on what."""
+"""Data sets for the training code: all graphs in a few long tensors, and their splits."""
 
 import contextlib
 import errno
@@ -36,12 +36,12 @@ Made = TypeVar("Made")
 
 
 def position(known: Sequence[str], name: str) -> int:
-    """Where a name stands; those that are not known come last."""
+    """The position of a name; unknown names come last."""
     return known.index(name) if name in known else len(known)
 
 
 class Batch(NamedTuple):
-    """Some graphs, as one."""
+    """Several graphs as one disconnected graph."""
 
     x: Tensor
     edge_index: Tensor
@@ -94,8 +94,8 @@ class Graphs:
         return self.node_ptr.numel() - 1
 
     def split(self, fold: int, seed: int) -> Split:
-        """The split that comes with the data, else: fold ``fold`` tests, the one before validates, the rest
-        trains, the folds being scikit-learn's for this seed."""
+        """The split that comes with the data, or of scikit-learn's folds for this seed: fold ``fold`` tests,
+        the one before validates, the others train."""
         if self.splits:
             if fold >= len(self.splits):
                 raise ValueError(f"fold: expected below {len(self.splits)}, got {fold}")
@@ -121,7 +121,7 @@ class Graphs:
         return len(self.splits) or NUM_FOLDS
 
     def take(self, index: Tensor) -> Batch:
-        """The graphs of these numbers as one batch."""
+        """The graphs with these numbers, as one batch."""
         nodes, num_nodes = _ranges(self.node_ptr, index)
         edges, num_edges = _ranges(self.edge_ptr, index)
         offset = (num_nodes.cumsum(0) - num_nodes).repeat_interleave(num_edges)
@@ -134,7 +134,7 @@ class Graphs:
         )
 
     def batches(self, parts: list[Tensor], device: torch.device, dtype: torch.dtype) -> Iterator[Batch]:
-        """Batch after batch, each prepared while the one before is in use."""
+        """Iterates over batches; each is prepared while the previous one is in use."""
 
         def prepare(index: Tensor) -> Batch:
             return self.take(index).to(device, dtype)
@@ -149,7 +149,8 @@ class Graphs:
 
 
 def _ranges(ptr: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """The numbers ``ptr[g] .. ptr[g + 1]`` for every g in ``index``, and how many each has."""
+    """The numbers from ``ptr[g]`` up to ``ptr[g + 1]`` for every g in ``index``, and their count for each
+    g."""
     start = ptr.index_select(0, index)
     size = ptr.index_select(0, index + 1) - start
     first = size.cumsum(0) - size
@@ -162,12 +163,12 @@ def _ranges(ptr: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def load(config: Config, root: Path = Path("data"), cache: Path | None = None) -> Graphs:
-    """Loads a data set; PyG downloads it where its raw files are missing.
+    """Loads a data set. PyG downloads missing raw files.
 
     Args:
-        config: ``dataset``, ``task``, ``complete`` and ``degree`` of it matter.
-        root: Where raw files are, in PyG's layout, such as ``TUDataset/PROTEINS/raw``.
-        cache: Where PyG may write what it makes of them. (default: ``root``)
+        config: The settings; ``dataset``, ``task``, ``complete`` and ``degree`` matter.
+        root: The folder of raw files, in PyG's layout, such as ``TUDataset/PROTEINS/raw``.
+        cache: Where PyG may write prepared files. (default: ``root``)
 
     Raises:
         FileNotFoundError: if the raw files are missing and cannot be had.
@@ -233,7 +234,7 @@ def _pointers(sizes: list[int]) -> Tensor:
 
 
 def _known(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
-    """A data set by its own name, and the splits that come with it."""
+    """A data set by its name, and the splits that come with it."""
     from torch_geometric import datasets
 
     def made(folder: Path, make: Callable[[], Any], *aliases: str) -> tuple[Any, list[Split]]:
@@ -296,11 +297,12 @@ def _ogb(name: str, root: Path, cache: Path) -> tuple[Any, list[Split]]:
 
 
 def scaffold_split(smiles: Sequence[str]) -> Split:
-    """80, 10 and 10 per cent of some molecules, such that those with one scaffold (Bemis and Murcko's: rings
-    and what joins them) are in one part. Common scaffolds train, rare ones test, as MoleculeNet does it.
+    """Splits molecules into 80, 10 and 10 per cent so that molecules with the same scaffold (Bemis and
+    Murcko's: rings and their linkers) stay together. Common scaffolds train, rare ones test, as in
+    MoleculeNet.
 
-    A scaffold goes to the first part that has room for all of its molecules; the scaffolds with the most come
-    first, of two with as many the one that shows up later in the data.
+    A scaffold goes to the first part with room for all its molecules. Scaffolds with more molecules come
+    first, and among equals the one that appears later in the data.
     """
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
@@ -322,7 +324,7 @@ def scaffold_split(smiles: Sequence[str]) -> Split:
 
 @contextlib.contextmanager
 def _alone(name: str, cache: Path) -> Iterator[None]:
-    """One process at a time: two that prepare the same files would spoil them for each other."""
+    """A lock, because two processes that prepare the same files would damage each other's."""
     with contextlib.ExitStack() as opened:
         with contextlib.suppress(OSError):  # In a folder that cannot be written to there is nothing to spoil.
             cache.mkdir(parents=True, exist_ok=True)
@@ -338,13 +340,13 @@ _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACC
 def _prepared(
     name: str, folder: Path, root: Path, cache: Path, make: Callable[[], Made], aliases: Sequence[str] = ()
 ) -> Made:
-    """What ``make`` gives, which reads ``folder`` of the cache and fills it where files are missing.
+    """The result of ``make``, which reads ``folder`` of the cache and adds missing files.
 
-    Prepared files that are damaged, as after a kill or by a flipped bit, are set aside and made anew, and so
-    are those that PyG does not read. What was begun and not finished is removed.
+    Prepared files that are damaged, for example by a kill or a flipped bit, or that PyG cannot read, are set
+    aside and prepared again. Unfinished files are removed.
 
     Raises:
-        FileNotFoundError: if raw files are missing and cannot be had.
+        FileNotFoundError: if raw files are missing and cannot be downloaded.
         OSError: if the disk is full, or cannot be written to.
     """
     target = cache / folder
@@ -378,7 +380,7 @@ def _prepared(
 
 
 def _link_raw_files(folder: Path, root: Path, target: Path, aliases: Sequence[str]) -> None:
-    """Shows the cache what ``root`` has in ``folder``."""
+    """Links the raw files of ``folder`` from ``root`` into the cache."""
     places = [root / folder, *(root / folder.parent / alias for alias in aliases)]
     source = next((place for place in places if (place / "raw").is_dir()), None)
     if source is None or source.resolve() == target.resolve():
@@ -408,8 +410,8 @@ _registered: set[type] = set()
 
 
 def register(cls: type) -> type:
-    """Lets import paths name a class that is none of PyG's data sets: it has a length, and gives a ``Data``
-    for every number below. Decorates the class.
+    """Decorates a class that import paths may name although it is not one of PyG's data sets. It has a
+    length, and a ``Data`` for every index.
 
     Example:
         >>> from models.data import register
@@ -422,10 +424,10 @@ def register(cls: type) -> type:
 
 
 def _imported(path: str) -> Any:
-    """The data set that ``package.module:Class(root, key=value)`` makes.
+    """The data set that ``package.module:Class(root, key=value)`` names.
 
     Raises:
-        ValueError: if there is no such class, or if it is none of a data set; then it is not called.
+        ValueError: if there is no such class, or if it is not a data set; it is then not called.
     """
     module, name, arguments, keywords = import_path(path)
     try:
@@ -446,7 +448,7 @@ def _imported(path: str) -> Any:
 
 
 def _undirected(graph: Data) -> Data:
-    """Both directions of every edge, in sorted order; a bond's features go with both."""
+    """Both directions of every edge, sorted; both have the features of the bond."""
     graph = graph.clone()
     if graph.edge_attr is None:
         graph.edge_index = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
@@ -458,7 +460,7 @@ def _undirected(graph: Data) -> Data:
 
 
 def _append_degree(graphs: list[Data]) -> None:
-    """Appends every node's degree to its features, one-hot, as wide as the largest degree of all graphs."""
+    """Appends every node's degree to its features, one-hot, with columns up to the largest degree."""
     degrees = [degree(graph.edge_index[0], graph.num_nodes, torch.int64) for graph in graphs]
     width = max(int(each.max()) for each in degrees if each.numel() > 0) + 1
     for graph, each in zip(graphs, degrees, strict=True):

@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     clusters = pictures.add_parser("clusters", help="the size of first-level clusters during training")
     clusters.add_argument("folder", type=Path, help="as for heights")
     clusters.add_argument("--output", type=Path, default=Path("results/clusters.png"), help="%(default)s")
-    packed = pictures.add_parser("pack", help="one small file of epochs for every set of runs")
+    packed = pictures.add_parser("pack", help="reduce epoch logs to one small file per set of runs")
     packed.add_argument("folder", type=Path, help="as for heights")
     tree = pictures.add_parser("tree", help="the pooling tree of one graph")
     tree.add_argument("dataset", help="as for models.train")

@@ -60,7 +60,7 @@ def neighbours(edges: Edges, num_nodes: int) -> list[list[int]]:
 
 
 def told_apart(first: Edges, second: Edges, num_nodes: int, rounds: int = ROUNDS) -> bool:
-    """Whether so many rounds of colour refinement tell two graphs of one size apart."""
+    """Whether this many rounds of colour refinement distinguish two graphs of the same size."""
     graphs = [neighbours(edges, num_nodes) for edges in (first, second)]
     colours = [[0] * num_nodes for _ in graphs]
     for _ in range(rounds):
@@ -76,12 +76,12 @@ def told_apart(first: Edges, second: Edges, num_nodes: int, rounds: int = ROUNDS
 
 
 def random_tree(num_nodes: int, random: torch.Generator) -> Edges:
-    """Every node is joined to one before it."""
+    """A random tree: every node is joined to an earlier one."""
     return [(int(torch.randint(k, (), generator=random)), k) for k in range(1, num_nodes)]
 
 
 def random_graph(num_nodes: int, random: torch.Generator) -> Edges:
-    """A tree and a quarter as many edges besides."""
+    """A random tree with a quarter as many edges added."""
     edges = set(random_tree(num_nodes, random))
     while len(edges) < num_nodes + num_nodes // 4:
         first, second = sorted(torch.randint(num_nodes, (2,), generator=random).tolist())
@@ -104,7 +104,7 @@ def twins(random: torch.Generator) -> tuple[Edges, Edges, int]:
 
 
 def graph(edges: Edges, num_nodes: int, random: torch.Generator | None = None, **more: Any) -> Data:
-    """The graph with constant features; its nodes in another order if ``random`` is given."""
+    """The graph with constant features; ``random`` permutes its nodes."""
     number = torch.arange(num_nodes) if random is None else torch.randperm(num_nodes, generator=random)
     one_way = number[torch.tensor(edges, dtype=torch.int64).view(-1, 2).t()]
     both = torch.cat([one_way, one_way.flip(0)], dim=1)
@@ -164,7 +164,7 @@ class Share(NamedTuple):
 
 @torch.no_grad()
 def share(method: str, num_pairs: int, seed: int) -> Share:
-    """Pools twins with a model as ``seed`` draws it. The pairs are the same for all methods and seeds."""
+    """Pools twins with a model that ``seed`` initialises. All methods and seeds get the same pairs."""
     random = torch.Generator().manual_seed(0)
     items = []
     for _ in range(num_pairs):
@@ -182,7 +182,7 @@ def share(method: str, num_pairs: int, seed: int) -> Share:
 
 
 def shares(vectors: Tensor) -> Share:
-    """Of vectors ``[pairs, 2, numberings, d]``."""
+    """The shares for vectors ``[pairs, 2, numberings, d]``."""
     first, second = vectors.unbind(1)
     length = vectors.norm(dim=-1).amax(dim=(1, 2)).view(-1, 1, 1)
     between = torch.cdist(first, second) / length
@@ -205,7 +205,7 @@ CORE_NODES, MIDDLE = 13, 2
 
 
 def with_core(label: int, random: torch.Generator) -> Data:
-    """A random tree of 20 to 50 nodes, and a core that hangs from one of them."""
+    """A random tree of 20 to 50 nodes, with a core attached to one of them."""
     num_nodes = int(torch.randint(20, 51, (), generator=random))
     at = int(torch.randint(num_nodes, (), generator=random))
     core = [(num_nodes + first, num_nodes + second) for first, second in CORES[label]]

@@ -1,8 +1,8 @@
-"""Files that a kill, a full disk or a flipped bit cannot turn into silently wrong ones.
+"""Files that a kill, a full disk or a flipped bit cannot silently damage.
 
-What is saved here is written beside its place, read back, and renamed: under its own name there is always the
-whole of the old or the whole of the new. What is loaded is checked first: a file of torch is a zip archive,
-whose checksums torch itself does not look at.
+A file is first saved under a temporary name beside its own, read back, and renamed. So its own name always
+refers to the complete old or the complete new file. Loading checks the file first: torch saves zip archives,
+and does not verify their checksums itself.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import torch
 
 
 def sentence(error: BaseException) -> str:
-    """An error as one line; of the operating system's, the path and what is wrong with it."""
+    """An error as one line; for those of the operating system, the path and the reason."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
@@ -29,7 +29,7 @@ def sentence(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Errors of reading and writing do not say in which file: here they do."""
+    """Adds the name of the file to errors of reading and writing, which lack it."""
     try:
         yield
     except OSError as error:
@@ -43,8 +43,8 @@ def warn(where: object, text: str) -> None:
 
 
 def lock(file: IO[Any], wait: bool = True) -> bool:
-    """Locks a file until it is closed; False if another process has it. Where the file system has no locks,
-    there is none, and what is done goes on."""
+    """Locks a file until it is closed; False if another process holds the lock. On a file system without
+    locks, it takes none and work goes on."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
@@ -55,7 +55,7 @@ def lock(file: IO[Any], wait: bool = True) -> bool:
 
 
 def append(file: IO[bytes], data: bytes, sync: bool = False) -> None:
-    """Adds to an unbuffered file all or nothing, on disk when this returns if ``sync``."""
+    """Appends to an unbuffered file all or nothing. With ``sync``, the data is on disk on return."""
     descriptor = file.fileno()
     size = os.fstat(descriptor).st_size
     try:
@@ -78,7 +78,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def temporary(path: Path) -> Path:
-    """Where :func:`save` writes first."""
+    """The path to which :func:`save` writes first."""
     return path.with_name(f"{path.name}.tmp")
 
 
@@ -86,7 +86,7 @@ def save(state: Any, path: Path) -> None:
     """Saves as ``torch.save`` does, all or nothing. One process at a time may save to a path.
 
     Raises:
-        OSError: with the path; what was there before is untouched, and nothing is left beside it.
+        OSError: with the path; the old file is untouched, and no temporary file is left.
     """
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -113,11 +113,11 @@ def save(state: Any, path: Path) -> None:
 
 
 def load(path: Path) -> Any:
-    """What :func:`save` saved.
+    """Loads what :func:`save` saved.
 
     Raises:
-        ValueError: for a file that is not whole, or none of torch's, with the reason alone.
-        OSError: for one that cannot be read at all.
+        ValueError: for an incomplete file, or one that is not torch's; the message is the reason alone.
+        OSError: for a file that cannot be read.
     """
     with named(path):
         data = path.read_bytes()
@@ -129,10 +129,10 @@ def load(path: Path) -> Any:
 
 
 def check_archive(file: IO[bytes] | Path) -> None:
-    """Compares what a file of torch holds with the checksums in it.
+    """Verifies the checksums in a file of torch.
 
     Raises:
-        ValueError: if they differ, or if it is no such file.
+        ValueError: if they are wrong, or if it is not such a file.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -150,7 +150,7 @@ def _first_line(error: Exception) -> str:
 
 
 def set_aside(path: Path, reason: str, then: str) -> None:
-    """Renames what is of no use, so that it is in nobody's way, and says so."""
+    """Renames a file that is of no use, and prints that it did."""
     kept = path.with_name(f"{path.name}.unusable")
     if kept.is_dir():
         shutil.rmtree(kept)  # Of an earlier time: a folder does not make way for another.

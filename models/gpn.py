@@ -1,4 +1,4 @@
-"""Graph Parsing Networks: the paper's models, put together from the layers of ``gpn_ops.nn``."""
+"""Graph Parsing Networks: the paper's models, built from the layers of ``gpn_ops.nn``."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -50,7 +50,7 @@ def hierarchy(
 ) -> ParseHierarchy:
     """The recurrent part of all models: the same weights at every level.
 
-    ``multiset_gnn_layers`` of ``None`` uses the output of GNN twice, 0 pools the features themselves.
+    ``multiset_gnn_layers=None`` pools the output of the GNN that scores the edges, 0 the features themselves.
     """
     if weighted and conv != "gcn":
         raise ValueError(f"weighted: expected conv gcn, got {conv!r}")
@@ -89,10 +89,10 @@ class GraphClassifier(nn.Module):
         mlp_layers: The number of layers of the input and of the output MLP.
         dropout: Dropout probability in all blocks.
         act_last: Whether ReLU and dropout follow the last layer of a block.
-        recompute: Whether backward computes blocks anew: True, all of them; False, none; "auto", the MLPs
-            that have many rows.
+        recompute: Which blocks backward recomputes: True, all of them; False, none; "auto", MLPs with many
+            rows.
         input_dropout: Dropout probability of the input features.
-        readout: How the nodes left become the vector of the graph: ``sum``, ``mean`` or ``max``.
+        readout: How the remaining nodes become the vector of the graph: ``sum``, ``mean`` or ``max``.
         levels: Further settings of :func:`hierarchy`.
     """
 
@@ -133,10 +133,10 @@ class GraphClassifier(nn.Module):
 
 
 class NodeClassifier(nn.Module):
-    """Encoder and decoder: up the pooling tree, and down again with what every level's encoder saw.
+    """Encoder and decoder: up the pooling tree, and down again with a skip connection at every level.
 
-    On the way down a cluster's features, divided by the number of its inner edges, go to its nodes; the
-    features that came into the level are added, and a GNN of the decoder's own follows.
+    On the way down, a cluster's features, divided by the number of its inner edges, go to its nodes. The
+    input features of the level are added, and a GNN of the decoder follows.
 
     Arguments as in :class:`GraphClassifier`; ``decoder_layers`` is the number of layers of the decoder's GNN.
     """
@@ -197,7 +197,7 @@ class NodeClassifier(nn.Module):
 
 class MoleculeClassifier(nn.Module):
     """For molecules with categorical atoms and bonds, and many tasks: atom encoder and bond-aware
-    convolutions in place of the input MLP; the means of every level's features add up to the molecule's.
+    convolutions instead of the input MLP. The molecule's vector is the sum over levels of mean features.
 
     Args:
         atom_sizes: The number of values of every feature of an atom.

@@ -1,4 +1,4 @@
-"""Files of JSON lines: a line for every finished run, or for every epoch of one."""
+"""Files of JSON lines: one line per finished run, or per epoch of a run."""
 
 import json
 import os
@@ -15,9 +15,9 @@ Types = type | tuple[type, ...]
 def read(
     path: Path, needed: Mapping[str, Types] | None = None, warn: bool = True, what: str = "run"
 ) -> list[dict[str, Any]]:
-    """The records of a file, none if there is no file. What is none, such as a line that was cut short when
-    its process was stopped, or one that lacks a key or has another type of value, is skipped, with a warning
-    unless ``warn`` is off."""
+    """The records of a file; none if there is no file. Invalid lines are skipped, with a warning unless
+    ``warn`` is off: lines cut short when their process was stopped, or with a missing key or a value of the
+    wrong type."""
     with files.named(path):
         lines = path.read_bytes().splitlines() if path.exists() else []
     records = []
@@ -34,7 +34,7 @@ def parsed(line: bytes, needed: Mapping[str, Types]) -> dict[str, Any]:
     """The record of a line.
 
     Raises:
-        ValueError: if there is none, or if a key that is needed is missing or has a value of another type.
+        ValueError: if it is not a record, or if a required key is missing or its value has the wrong type.
     """
     try:
         record = json.loads(line.decode(errors="replace"))
@@ -54,8 +54,8 @@ def parsed(line: bytes, needed: Mapping[str, Types]) -> dict[str, Any]:
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
-    """Adds a record, on a line of its own even if the last one was cut short. It is on disk when this
-    returns; if it cannot be, the file is as before. Processes that append to the same file take turns."""
+    """Appends a record, on a line of its own even if the last one was cut short. On return it is on disk; if
+    this fails, the file is unchanged. Processes that append to the same file take turns."""
     with files.named(path), path.open("a+b", buffering=0) as file:
         files.lock(file)
         size = file.seek(0, os.SEEK_END)
@@ -68,7 +68,7 @@ def encoded(record: dict[str, Any]) -> bytes:
 
 
 def missing(numbers: Iterable[int], last: int) -> str:
-    """Which of 1 to ``last`` are not there, as ``2-4, 7``; empty if all are."""
+    """The missing numbers from 1 to ``last``, as in ``2-4, 7``; empty if there are none."""
     absent = sorted(set(range(1, last + 1)) - set(numbers))
     runs: list[list[int]] = []
     for number in absent:

@@ -1,4 +1,4 @@
-"""The encoder of molecules, whose atoms and bonds have categorical features: OGB's."""
+"""OGB's encoder of molecules, whose atoms and bonds have categorical features."""
 
 import torch
 from torch import Tensor, nn
@@ -78,8 +78,8 @@ CONVOLUTIONS = {"gcn": BondConv, "gin": BondGIN}
 
 
 class MoleculeEncoder(nn.Module):
-    """Atoms embedded, then bond-aware convolutions, each followed by BatchNorm, ReLU (but for the last one)
-    and dropout.
+    """Embeds the atoms, then applies bond-aware convolutions, each followed by BatchNorm, ReLU (except the
+    last) and dropout.
 
     Args:
         atom_sizes: The number of values of every feature of an atom.

@@ -1,4 +1,4 @@
-"""Pictures of training and of trees, and what they are made from."""
+"""Pictures of training and of trees, and the data for them."""
 
 import statistics
 from pathlib import Path
@@ -36,8 +36,8 @@ AXES = {"height": "pooling levels", "cluster_size": "nodes a first-level cluster
 
 
 class Heights(NamedTuple):
-    """The number of levels of the trees in every epoch, over all graphs and runs; or another of :data:`AXES`
-    in its place."""
+    """The number of levels of the trees in every epoch, over all graphs and runs; or another of
+    :data:`AXES`."""
 
     epochs: list[int]
     mean: list[float]
@@ -50,11 +50,11 @@ class Heights(NamedTuple):
 
 
 def read_heights(logs: list[Path], key: str = "height") -> Heights:
-    """Sums up the logs of some runs.
+    """Summarises the logs of some runs.
 
-    Runs end in different epochs: the curve goes on while half of them do. The deviation is that over all
-    graphs of all runs, as if they were one set; of cluster sizes, over the runs. Lines that are none of an
-    epoch, and epochs that have none, are named. Runs whose logs lack the key are left out.
+    Runs end in different epochs; the curve ends when less than half go on. The deviation is over all graphs
+    of all runs, as if they were one set; for cluster sizes, it is over the runs. Lines that are not of an
+    epoch, and epochs without a line, are reported. Runs whose logs lack the key are left out.
 
     Raises:
         ValueError: if there are no heights in the logs.
@@ -85,7 +85,7 @@ def read_heights(logs: list[Path], key: str = "height") -> Heights:
 
 
 def _read_logs(path: Path) -> list[list[dict[str, Any]]]:
-    """The runs of a file, each the epochs that have heights."""
+    """The runs of a file, each as a list of the epochs that have heights."""
     if path.name != PACKED:
         return [_read_log(path)]
     runs = jsonl.read(path, {"seed": int, "fold": int, **dict.fromkeys(PACKED_KEYS, list)})
@@ -106,8 +106,8 @@ def _log(folder: Path, seed: int, fold: int) -> Path:
 
 
 def pack(folder: Path) -> int:
-    """Puts the logs of finished runs into one small file beside their runs.jsonl, and removes them; how many.
-    What :func:`draw_heights` draws stays the same."""
+    """Moves the logs of finished runs into one small file beside their runs.jsonl, and returns their number.
+    The pictures of :func:`draw_heights` stay the same."""
     packed = 0
     for epochs in sorted(folder.rglob("epochs")):
         for run in jsonl.read(epochs.parent / "runs.jsonl", {"seed": int, "fold": int}):
@@ -136,8 +136,8 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def find_logs(folder: Path, key: str = "height") -> dict[str, list[Path]]:
-    """The logs of GPN's runs below a folder that have a key, by data set, and by the digest of settings that
-    are not the preset's."""
+    """The logs of GPN's runs below a folder that have a key, by data set, and by the digest of the settings
+    if these differ from the preset's."""
     found: dict[str, list[Path]] = {}
     for runs in sorted({path.parent for path in (*folder.rglob("epochs"), *folder.rglob(PACKED))}):
         model, _, digest = runs.name.partition("-")
@@ -157,8 +157,8 @@ def draw_heights(logs: dict[str, list[Path]], key: str = "height") -> "Figure":
     """Draws the number of pooling levels during training, with a panel for every data set.
 
     Args:
-        logs: The logs of a data set's runs, by its name.
-        key: What to draw, of :data:`AXES`.
+        logs: The logs of each data set's runs, by its name.
+        key: What to draw: a key of :data:`AXES`.
 
     Raises:
         ValueError: if there are no heights in the logs of a data set.
@@ -237,10 +237,10 @@ def read_weights(path: Path) -> tuple[configs.Config, dict[str, torch.Tensor]]:
 def predict(
     config: configs.Config, graphs: Graphs, graph: int, weights: dict[str, torch.Tensor] | None
 ) -> Prediction:
-    """What the model makes of one graph; without weights, the model as seed 0 begins with it.
+    """The model's prediction for one graph; without weights, the model is the one that seed 0 initialises.
 
     Raises:
-        ValueError: if there is no such graph, the model has no trees, or the weights are of another one.
+        ValueError: if there is no such graph, the model has no trees, or the weights are of another model.
     """
     if not 0 <= graph < graphs.num_graphs:
         raise ValueError(
@@ -264,7 +264,7 @@ def predict(
 def draw_prediction(
     config: configs.Config, graphs: Graphs, graph: int, weights: dict[str, torch.Tensor] | None
 ) -> "Figure":
-    """Draws the tree that the model makes of one graph."""
+    """Draws the tree into which the model parses one graph."""
     prediction = predict(config, graphs, graph, weights)
     title = f"{configs.short_name(config.dataset)}, graph {graph}"
     if config.task == "graph":

@@ -1,13 +1,13 @@
 """Reconstruct the coordinates of a ring or a grid after one level of pooling, by several pooling methods.
 
 An auto-encoder (models/autoencoder.py) gets a graph whose features are the positions of its nodes in the
-plane, pools it once to about 30 % of its nodes, un-pools it, and is trained to return the positions. Whatever
-the picture lacks was lost in pooling.
+plane, pools it once to about 30 % of its nodes, un-pools it, and is trained to return the positions. Details
+missing from the picture were lost in pooling.
 
 A run (a method and a seed) trains until the error has not fallen for --patience epochs, at most --epochs. Its
-result is the mean squared error of the parameters with the lowest training error, over ten fresh passes: they
-differ for gpn, whose scores are random to a degree, and are the same for the other methods. One of these is
-gpn-held, which draws that randomness once a run.
+result is the mean squared error of the parameters with the lowest training error, over ten new passes. These
+differ for gpn, whose scores are partly random, and agree for the other methods. One of these is gpn-held,
+which draws the random part once per run.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def ring(num_nodes: int) -> Graph:
 
 
 def grid(num_nodes: int) -> Graph:
-    """A square lattice, each point joined to those beside, above and below it."""
+    """A square lattice; each point is joined to its horizontal and vertical neighbours."""
     side = math.isqrt(num_nodes)
     if side * side != num_nodes:
         raise ValueError(f"nodes: expected a square number for a grid, got {num_nodes}")
@@ -119,7 +119,7 @@ class Result(NamedTuple):
 def fit(
     graph: Graph, method: str, seed: int, *, hidden: int, ratio: float, lr: float, epochs: int, patience: int
 ) -> Result:
-    """Trains an auto-encoder on a graph, and gives the graph as it reconstructs it."""
+    """Trains an auto-encoder on a graph and returns its reconstruction."""
     torch.manual_seed(seed)
     position, edge_index = graph
     model = AutoEncoder(position.size(0), pool=method, hidden=hidden, ratio=ratio).to(position.device)
@@ -190,7 +190,7 @@ def results(runs: dict[str, list[dict[str, Any]]], num_nodes: int) -> str:
 
 
 def draw(graph: Graph, runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draws the graph, and beside it the run of every method that has the median error."""
+    """Draws the graph, and beside it the run with the median error of every method."""
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure

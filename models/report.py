@@ -61,7 +61,7 @@ Figure = list[float] | str
 
 
 def read(folder: Path) -> list[Record]:
-    """All runs below a folder, in the order of the files. Lines that contradict each other are named."""
+    """All runs below a folder, in the order of the files. Contradicting lines are reported."""
     found = []
     for path in sorted(folder.rglob("runs.jsonl")):
         records = jsonl.read(path, NEEDED)
@@ -103,7 +103,7 @@ class Group(NamedTuple):
 
 
 def groups(records: Iterable[Record]) -> list[Group]:
-    """The runs, by data set, model and settings. Of a run that was repeated, the last counts."""
+    """The runs, by data set, model and settings. If a run was repeated, the last one counts."""
     found: dict[tuple[str, ...], dict[tuple[int, int], Record]] = {}
     for record in records:
         key = (record["dataset"], record["model"], settings(record["changed"]), record["digest"])
@@ -148,7 +148,7 @@ def task_of(record: Record) -> str:
 
 
 class Summary(NamedTuple):
-    """What the runs of a group give."""
+    """The results of a group."""
 
     mean: float
     deviation: float | None
@@ -214,15 +214,15 @@ def summary(group: Group) -> Summary:
 
 
 def num_folds(group: Group, seen: int) -> int:
-    """How many folds or splits a seed has: those that come with the data, else ten. The splits of somebody's
-    own node task are not known here: then what a seed has at most."""
+    """The number of folds or splits per seed: those that come with the data, else ten. The splits of a user's
+    own node task are not known here; the largest number that a seed has is taken."""
     if group.dataset.startswith("ogbg-") or group.dataset in MOLECULES:
         return 1
     return seen if group.task == "node" and group.dataset not in ORDER else NUM_FOLDS
 
 
 def needed(group: Group, result: Summary, paper: Figure | None) -> float | None:
-    """The mean from which on the paper's figure counts as reached."""
+    """The lowest mean that counts as reaching the paper's figure."""
     if paper is None or isinstance(paper, str):
         return None
     if group.task == "node":
@@ -243,10 +243,10 @@ def matrix(
     paper: dict[str, dict[str, Figure]],
     estimates: dict[str, dict[str, float]] | None = None,
 ) -> str:
-    """Data sets in columns, and a row for every value of ``key``, with the paper's below.
+    """A column per data set and a row per value of ``key``, with the paper's rows below.
 
-    ``row_of`` gives the title of a row by that value, in the order of the rows. ``estimates`` are the hours
-    that cells would take, by that value and data set: what stands there if they are empty.
+    ``row_of`` maps each value to the title of its row, in the order of the rows. ``estimates`` maps value and
+    data set to the hours that a cell would take; empty cells show them.
     """
     datasets = list(dict.fromkeys((group.dataset, group.name) for group in members))
     cells = {
@@ -288,7 +288,7 @@ def _number(value: float | None) -> str:
 
 
 def _reached(group: Group, result: Summary, paper: dict[str, dict[str, Figure]]) -> list[str]:
-    """What GPN's mean has to be to reach the paper's, and whether it does."""
+    """The mean that GPN needs to reach the paper's, and whether it does."""
     limit = needed(group, result, paper.get(group.model, {}).get(group.dataset))
     if group.model != "gpn" or limit is None:
         return ["", ""]
@@ -302,7 +302,7 @@ def main_tables(
     published: dict[str, dict[str, Figure]],
     estimates: dict[str, dict[str, float]],
 ) -> list[str]:
-    """The paper's table of a task, and what there is to say about every cell."""
+    """The paper's table of a task, and notes on every cell."""
     datasets = {group.dataset for group in members}
     wanted = {model for model, of_model in estimates.items() if datasets & set(of_model)}
     found = wanted | {group.model for group in members}
@@ -332,7 +332,7 @@ def main_tables(
 
 
 def kind(group: Group) -> str:
-    """Under which title of :data:`OTHER` a group stands."""
+    """The title of :data:`OTHER` to which a group belongs."""
     authors, tuned, others = OTHER
     if group.model != "gpn" or group.stale:
         return others
@@ -349,7 +349,7 @@ def kind(group: Group) -> str:
 
 
 def ablation_table(members: list[Group], original: list[Group], paper: dict[str, Any]) -> str:
-    """GPN with other parts, below GPN as it is."""
+    """GPN and its ablations."""
     known = [key for key in paper["ablation"] if any(group.changed == key for group in members)]
     rows = {"": "GPN", **{key: key for key in [*known, *(group.changed for group in members)]}}
     datasets = {group.dataset for group in members}
@@ -360,7 +360,7 @@ def ablation_table(members: list[Group], original: list[Group], paper: dict[str,
 
 
 def other_table(members: list[Group], paper: dict[str, dict[str, Figure]] | None = None) -> str:
-    """A row for each group with settings of its own; with ``paper``, set against the paper's figures."""
+    """A row for each group with its own settings; with ``paper``, compared with the paper's figures."""
     rows = []
     for group in members:
         result = summary(group)
@@ -387,7 +387,7 @@ def runs_table(everything: list[Group]) -> str:
 
 
 def commands(everything: list[Group]) -> str:
-    """What was typed, and what it ran on."""
+    """The commands, and the machine that ran them."""
     lines: dict[str, int] = {}
     for group in everything:
         for record in group.records:
@@ -418,7 +418,7 @@ def sort_out(everything: list[Group]) -> tuple[list[Group], list[Group], dict[st
 
 
 def headline(records: list[Record]) -> str:
-    """What README.md shows: GPN by the presets of the paper, beside its figures."""
+    """The table of README.md: GPN with the paper's presets, beside the paper's figures."""
     paper = yaml.safe_load(PAPER.read_text())["methods"]
     rows = []
     for group in sort_out(groups(records))[0]:
@@ -433,14 +433,14 @@ START, END = "<!-- accuracy: python -m models.report -->", "<!-- end of accuracy
 
 
 def readme(text: str, records: list[Record]) -> str:
-    """README.md with its table of accuracies made anew."""
+    """README.md with its table of accuracies updated."""
     before, rest = text.split(START)
     _, after = rest.split(END)
     return f"{before}{START}\n{headline(records)}\n{END}{after}"
 
 
 def read_estimates(folder: Path) -> dict[str, dict[str, float]]:
-    """Hours of one core that cells without runs would take, by model and data set, if the folder has them."""
+    """Core hours that cells without runs would take, by model and data set, if the folder has them."""
     path = folder / "estimates.yaml"
     return yaml.safe_load(path.read_text()) or {} if path.exists() else {}
 

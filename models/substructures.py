@@ -49,7 +49,7 @@ COLOURS = ((0.55, 0.78, 0.95), (0.98, 0.75, 0.45), (0.60, 0.88, 0.72), (0.95, 0.
 
 
 class Substructures(NamedTuple):
-    """What a chemist would point at."""
+    """The bonds, rings and functional groups of a molecule."""
 
     bonds: dict[tuple[int, int], str]
     """The kind of every bond, the smaller atom first."""
@@ -62,9 +62,10 @@ class Substructures(NamedTuple):
 
 
 def fragments() -> dict[str, Any]:
-    """RDKit's fragment descriptors, by what they describe: patterns of atoms and bonds.
+    """RDKit's fragment descriptors: the pattern of atoms and bonds of each.
 
-    Of two atoms, as in a hydroxyl group, one has no other bond, and always is in the other's cluster.
+    Patterns of two atoms, such as a hydroxyl group, are left out: one atom has no other bond and is always in
+    the cluster of the other.
     """
     from rdkit import Chem, RDConfig
 
@@ -78,7 +79,7 @@ def fragments() -> dict[str, Any]:
 
 
 def substructures(molecule: Any, patterns: dict[str, Any]) -> Substructures:
-    """Of an RDKit molecule."""
+    """The substructures of an RDKit molecule."""
     from rdkit import Chem
 
     # RingInfo has every smallest ring: in a cage of rings, hundreds of large ones that go round it.
@@ -122,7 +123,7 @@ def kind(bond: Any) -> str:
 
 
 def joined(rings: Iterable[Atoms]) -> list[Atoms]:
-    """Rings that share atoms become one."""
+    """Merges rings that share atoms."""
     found: list[Atoms] = []
     for ring in rings:
         apart = [other for other in found if not other & ring]
@@ -136,7 +137,7 @@ def joined(rings: Iterable[Atoms]) -> list[Atoms]:
 
 
 def clusters_of_atoms(assignments: list[torch.Tensor]) -> list[list[Atoms]]:
-    """For every level, the atoms of its clusters; from the clusters of every level, finest first."""
+    """The atoms of every cluster, level by level, from the clusters of every level, finest first."""
     found = []
     of_atom = None
     for assignment in assignments:
@@ -150,7 +151,7 @@ def clusters_of_atoms(assignments: list[torch.Tensor]) -> list[list[Atoms]]:
 
 @torch.no_grad()
 def parsed(model: nn.Module, graphs: Graphs, index: Sequence[int]) -> Iterator[list[list[Atoms]]]:
-    """The clusters of every molecule, level by level; none for one without bonds."""
+    """The clusters of every molecule, level by level; none for a molecule without bonds."""
     for part in torch.tensor(index, dtype=torch.int64).split(BATCH):
         batch = graphs.take(part)
         tree = model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, batch.num_graphs).tree
@@ -161,8 +162,9 @@ def parsed(model: nn.Module, graphs: Graphs, index: Sequence[int]) -> Iterator[l
 def as_many(
     start: list[Atoms], levels: list[list[Atoms]], bonds: Iterable[tuple[int, int]]
 ) -> list[list[Atoms]]:
-    """For every one of some levels, as many clusters: those to start from, and then those of the level
-    before, neighbours being joined at random. Fewer where there are not as many to start from."""
+    """Random clusters, as many at each level as given. The first level starts from the given clusters, each
+    further one from the level before; neighbours merge at random. A level that starts with fewer has
+    fewer."""
     draw = random.Random(0)
     parts = {atom: each for each in start for atom in each}
     order = sorted(bonds)
@@ -183,7 +185,7 @@ def as_many(
 
 @dataclass
 class Counts:
-    """What is counted over molecules that have bonds."""
+    """Counts over molecules that have bonds."""
 
     bonds: Counter[str] = field(default_factory=Counter)
     bonds_inside: Counter[str] = field(default_factory=Counter)
@@ -267,7 +269,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def tables(counts: dict[str, Counts], at_least: int) -> str:
-    """Markdown, a column for every way of parsing. What is there less than ``at_least`` times is left out."""
+    """Markdown, a column per way of parsing. Substructures rarer than ``at_least`` are left out."""
     (first, *_), ways = counts.values(), list(counts.values())
     bonds = [
         [
@@ -315,8 +317,8 @@ def tables(counts: dict[str, Counts], at_least: int) -> str:
 
 
 def colours(clusters: list[Atoms], bonds: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """The number of a colour for every atom in a cluster of two or more; neighbouring clusters differ while
-    colours last."""
+    """A colour number for every atom in a cluster of two or more. Neighbouring clusters differ if there are
+    enough colours."""
     of_atom = {atom: number for number, each in enumerate(clusters) for atom in each}
     around: dict[int, set[int]] = {}
     for first, second in bonds:
@@ -333,8 +335,8 @@ def colours(clusters: list[Atoms], bonds: Iterable[tuple[int, int]]) -> dict[int
 
 
 def draw(molecules: list[Any], clusterings: list[list[Atoms]], titles: list[str], width: int = 300) -> str:
-    """An SVG, three molecules a row. Atoms of a cluster, and the bonds inside it, are on one colour; single
-    atoms on none."""
+    """An SVG with three molecules per row. The atoms of a cluster and the bonds inside it share a background
+    colour; single atoms have none."""
     from rdkit.Chem.Draw import MolDraw2DSVG, rdDepictor
 
     columns, height = min(len(molecules), 3), width * 4 // 5
@@ -404,7 +406,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def ways(config: configs.Config, graphs: Graphs, weights: dict[str, torch.Tensor]) -> dict[str, nn.Module]:
-    """The model as it was trained, as it was before, and with random scores."""
+    """The trained model, the untrained model, and the model with random scores."""
     seed_everything(0, 0)
     untrained = make_model(config, graphs).eval()
     trained, random_scores = make_model(config, graphs).eval(), make_model(config, graphs).eval()

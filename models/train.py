@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         "--model",
         choices=configs.NAMES,
         default=None,
-        help="gpn (default), or a baseline (graph tasks; gcn and gin: molecules too)",
+        help="gpn (default), or a baseline (for graph tasks; gcn and gin also for molecules)",
     )
     manual.add_argument(
         "--folds", type=numbers, default=None, help="folds or splits, such as 0-9 (default: all)"
@@ -113,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
     manual.add_argument(
         "--keep-model",
         action="store_true",
-        help="keep the weights of every run's reported epoch; finished runs without are made again",
+        help="keep the weights of every run's reported epoch; finished runs without them are repeated",
     )
     manual.add_argument("--quiet", action="store_true", help="no progress bars")
     return manual
@@ -135,7 +135,7 @@ def chosen(options: argparse.Namespace) -> configs.Config:
 
 
 def run_folder(output: Path, config: configs.Config) -> Path:
-    """Of a data set and a model; settings that differ from the preset have a folder of their own."""
+    """The folder of a data set and a model; settings that differ from the preset have their own."""
     is_preset = not set(changed(config)) - {"task"}
     model = config.model if is_preset else f"{config.model}-{digest(config)}"
     return output / configs.folder_name(config.dataset) / model
@@ -144,14 +144,14 @@ def run_folder(output: Path, config: configs.Config) -> Path:
 def recorded(
     folder: Path, config: configs.Config, warn: bool = True
 ) -> dict[tuple[int, int], dict[str, Any]]:
-    """The records of the runs with these settings, by seed and fold; of a run that was repeated, the last."""
+    """The records of the runs with these settings, by seed and fold; for a repeated run, the last."""
     runs = jsonl.read(folder / "runs.jsonl", NEEDED, warn)
     return {(run["seed"], run["fold"]): run for run in runs if run["digest"] == digest(config)}
 
 
 def finished(place: Place, config: configs.Config, warn: bool = True) -> set[tuple[int, int]]:
-    """Seed and fold of the runs with these settings that leave nothing to do: they are recorded, and their
-    weights are there if these are to be kept."""
+    """Seed and fold of the finished runs with these settings: they are recorded, and their weights exist if
+    they are to be kept."""
     runs = set(recorded(place.folder, config, warn))
     if place.keep_model:
         runs = {(seed, fold) for seed, fold in runs if has_weights(place, config, fold, seed, warn)}
@@ -159,7 +159,7 @@ def finished(place: Place, config: configs.Config, warn: bool = True) -> set[tup
 
 
 def has_weights(place: Place, config: configs.Config, fold: int, seed: int, warn: bool) -> bool:
-    """Whether the weights of a run are there, can be read, and have these settings."""
+    """Whether the weights of a run exist, are readable, and have these settings."""
     path = place.file("weights", fold, seed)
     if not path.exists():
         return False
@@ -185,11 +185,11 @@ def load(config: configs.Config, options: argparse.Namespace) -> data.Graphs:
 
 @contextlib.contextmanager
 def claimed(config: configs.Config, fold: int, seed: int, place: Place) -> Iterator[bool]:
-    """Whether a run is to be made here: it is not if it is finished, or if another process is at it. What a
-    process that was killed has left of the run is removed.
+    """Whether this process should make a run: not if it is finished, or if another process is working on it.
+    Removes what a killed process has left of the run.
 
     Raises:
-        ValueError: if that process has other settings, and would write into the same files.
+        ValueError: if the other process has other settings, and would write into the same files.
     """
     with contextlib.ExitStack() as opened:
         here = [True]
@@ -220,7 +220,7 @@ def claimed(config: configs.Config, fold: int, seed: int, place: Place) -> Itera
 def one_run(
     config: configs.Config, fold: int, seed: int, place: Place, options: argparse.Namespace
 ) -> Record | None:
-    """Trains one model, and adds the record of the run to runs.jsonl; nothing if another process does."""
+    """Trains one model and adds its record to runs.jsonl; does nothing if another process does the run."""
     with claimed(config, fold, seed, place) as here:
         return _trained(config, fold, seed, place, options) if here else None
 
@@ -252,7 +252,7 @@ def _trained(
 
 
 def _add(record: Record, place: Place, config: configs.Config) -> None:
-    """A run that was made again, for its weights, has a second line only if it came to something else."""
+    """Adds a record. A run repeated for its weights gets a second line only if the result differs."""
     before = recorded(place.folder, config, warn=False).get((record["seed"], record["fold"]))
     if before is not None:
         if all(json.dumps(before.get(key)) == json.dumps(record.get(key)) for key in RESULT):
@@ -266,7 +266,7 @@ def _add(record: Record, place: Place, config: configs.Config) -> None:
 
 
 def changed(config: configs.Config) -> dict[str, Any]:
-    """The settings that differ from those of the preset, and change results."""
+    """The settings that differ from the preset and change results."""
     try:
         preset = configs.load(config.dataset).to_dict()
     except ValueError:
@@ -399,7 +399,7 @@ def _start_worker(positions: Any) -> None:
 
 
 def _end_with_the_command() -> None:
-    """A command that is killed cannot end its workers: they would wait for its next run for ever."""
+    """Ends a worker with its command. A killed command cannot do so: its workers would wait for ever."""
     command = multiprocessing.parent_process()
     assert command is not None
     command.join()

@@ -1,8 +1,8 @@
-"""One run: a model trained on one fold or split with one seed, saved on the way, resumed where it stopped.
+"""One run: trains a model on one fold or split with one seed, with checkpoints from which it resumes.
 
-Every epoch draws its random numbers from a seed of its own, and the learning rate is a function of the step:
-so the weights, the optimiser's state and a few numbers are all there is to save, and a resumed run repeats
-the bits of one that was never stopped.
+Every epoch draws its random numbers from its own seed, and the learning rate is a function of the step. So a
+checkpoint holds only the weights, the optimiser's state and a few numbers, and a resumed run has the same
+bits as one that was never stopped.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ LEVEL_SETTINGS = (
 
 
 def level_settings(config: Config) -> dict[str, Any]:
-    """What the levels of GPN's models are made with."""
+    """The settings of the levels of GPN's models."""
     settings = {key: getattr(config, key) for key in LEVEL_SETTINGS}
     of_trials = {key: getattr(config.trial, key) for key in ("directed_scores", "scores", "mask")}
     return {**settings, **of_trials}
@@ -65,7 +65,7 @@ def make_model(config: Config, graphs: Graphs) -> nn.Module:
     """The model that the settings ask for.
 
     Raises:
-        ValueError: for a model that there is not for this task.
+        ValueError: if this task has no such model.
     """
     in_channels, out_channels = graphs.x.size(1), graphs.out_channels
     if config.model != "gpn":
@@ -113,8 +113,8 @@ def make_model(config: Config, graphs: Graphs) -> nn.Module:
 
 
 def loss_sum(out: Tensor, y: Tensor) -> Tensor:
-    """The sum over all labels: cross-entropy of classes, or binary cross-entropy of tasks, of which missing
-    labels (NaN) are left out."""
+    """The loss summed over all labels: cross-entropy of classes, or binary cross-entropy of tasks, where
+    missing labels (NaN) do not count."""
     if not y.is_floating_point():
         return functional.cross_entropy(out, y, reduction="sum")
     known = ~y.isnan()
@@ -126,7 +126,7 @@ def num_labels(y: Tensor) -> int:
 
 
 def metric(name: str, out: Tensor, y: Tensor) -> float:
-    """The metric in per cent. Tasks that lack one of the two labels do not count; two classes are one."""
+    """The metric in per cent. Tasks without both labels do not count; two classes are one task."""
     check_choice("metric", name)
     if name == "accuracy":
         return 100 * float((out.argmax(dim=1) == y).double().mean())
@@ -145,7 +145,7 @@ def metric(name: str, out: Tensor, y: Tensor) -> float:
 
 
 def check_metric(name: str, y: Tensor, num_classes: int) -> None:
-    """Raises a ValueError for a metric that is not one of such labels."""
+    """Raises a ValueError for a metric that these labels do not have."""
     if y.is_floating_point():
         expected, fits = "ap or auc for labels of tasks", name != "accuracy"
     else:
@@ -179,7 +179,8 @@ class Place:
         return self.folder / kind / f"seed{seed}-fold{fold}.{suffix}"
 
     def remove_temporaries(self, fold: int, seed: int) -> None:
-        """Of a process that was killed while it saved. Nobody else may be at this run."""
+        """Removes the temporary files of a process that was killed while saving. No other process may work on
+        this run."""
         for kind in ("checkpoints", "weights"):
             path = self.file(kind, fold, seed)
             for temporary in path.parent.glob(f"{path.stem}.*tmp"):
@@ -187,14 +188,14 @@ class Place:
 
 
 def digest(config: Config) -> str:
-    """A short name of the settings: runs of different settings do not mix. A setting that changes no results
-    is no part of it, nor is a trial that is off."""
+    """A short name for the settings, which keeps runs with different settings apart. It does not include
+    settings that change no results, or trials that are off."""
     text = json.dumps(config.to_dict() | NEUTRAL, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def prepare(device: torch.device, threads: int) -> None:
-    """Of a process that trains: reproducible bits, for a given number of threads."""
+    """Prepares a process for training: its bits are reproducible for a given number of threads."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     # Some operators of accelerators have no deterministic form: there it is a warning.
@@ -209,8 +210,8 @@ _MALLOC_SETTINGS = {-1: 2**30, -3: 2**25}
 
 
 def _keep_freed_memory() -> None:
-    """Every step makes the same large tensors. Memory that went back to the system in between would have to
-    be cleared again, page by page."""
+    """Keeps freed memory. Every step makes the same large tensors, and the system would have to clear
+    returned memory again, page by page."""
     with contextlib.suppress(AttributeError, TypeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         for setting, num_bytes in _MALLOC_SETTINGS.items():
@@ -218,12 +219,12 @@ def _keep_freed_memory() -> None:
 
 
 def world() -> tuple[int, int]:
-    """This process's number, and the number of processes that train together."""
+    """The rank of this process, and the number of processes that train together."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def seed_everything(*numbers: int) -> None:
-    """Seeds torch from several numbers, so that neighbouring ones have nothing in common."""
+    """Seeds torch from several numbers, so that neighbouring numbers give unrelated streams."""
     text = ",".join(map(str, numbers))
     torch.manual_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1)
 
@@ -240,7 +241,7 @@ def rate(config: Config, step: int, steps_per_epoch: int) -> float:
 
 
 class Trees(NamedTuple):
-    """Of the trees of a batch, what is kept of every step."""
+    """The statistics of a batch's trees that every step records."""
 
     height: Tensor
     """int64 ``[num_graphs]``, on the CPU."""
@@ -251,7 +252,7 @@ class Trees(NamedTuple):
 
     @staticmethod
     def of(prediction: Prediction) -> "Trees | None":
-        """None for a model without levels. Sizes are known without asking the device."""
+        """None for a model without levels. Reads no sizes from the device."""
         if prediction.height is None:
             return None
         height = prediction.height.cpu()
@@ -262,7 +263,7 @@ class Trees(NamedTuple):
 
 
 class Run:
-    """The training of one model, an epoch at a time."""
+    """Trains one model, epoch by epoch."""
 
     def __init__(self, config: Config, graphs: Graphs, fold: int, seed: int, place: Place) -> None:
         self.config, self.graphs, self.fold, self.seed, self.place = config, graphs, fold, seed, place
@@ -314,8 +315,8 @@ class Run:
         return model(batch.x, batch.edge_index, batch.edge_attr, batch.batch, num_graphs)
 
     def train_epoch(self) -> dict[str, float]:
-        """Trains on everything once; returns the mean loss, mean and deviation of the trees' heights, and the
-        mean size of the clusters of their first level."""
+        """Trains for one epoch; returns the mean loss, mean and deviation of the trees' heights, and the mean
+        size of first-level clusters."""
         config = self.config
         seed_everything(self.seed, self.fold, self.epoch)
         order = self.split.train[torch.randperm(self.split.train.numel())]
@@ -349,10 +350,10 @@ class Run:
     def step(
         self, batch: Batch, k: int, labels: int, node: Tensor | None = None
     ) -> tuple[float, "Trees | None"]:
-        """One step of the optimiser; returns the sum of the losses here, and what is kept of the trees.
+        """One step of the optimiser; returns the sum of this process's losses, and statistics of the trees.
 
-        ``labels`` is the number of labels of the batch over all processes: its loss is their mean, whatever
-        the number of processes. (Their gradients are averaged, hence the factor.)
+        ``labels`` is the number of labels of the batch over all processes. The loss is the mean over all of
+        them, whatever the number of processes. (Gradients are averaged over processes, hence the factor.)
         """
         self.optimizer.zero_grad()
         prediction = self.forward(batch)
@@ -388,7 +389,7 @@ class Run:
         return record
 
     def _predict(self, index: Tensor) -> Tensor:
-        """What the model says of these graphs, each process of its share of them."""
+        """The model's predictions for these graphs; each process predicts its share."""
         parts = list(index[self.rank :: self.world].split(self.config.batch_size))
         outs = [
             self.forward(batch).out.cpu()
@@ -419,7 +420,7 @@ class Run:
         """Trains until the validation loss stops falling, and saves the weights if they are to be kept.
 
         Returns:
-            The record of the run. Its checkpoint stays: :meth:`remove_checkpoint` once this is on disk.
+            The record of the run. Its checkpoint stays; call :meth:`remove_checkpoint` once it is on disk.
         """
         config, lead = self.config, self.rank == 0
         self.resume()
@@ -471,7 +472,7 @@ class Run:
         }
 
     def note_if_best(self, record: dict[str, Any]) -> None:
-        """Takes note of an epoch, and of its weights, if it is the best so far."""
+        """Records an epoch and its weights if it is the best so far."""
         what, sign = SELECTIONS[self.config.select]
         if not self.best or math.isnan(self.best[what]) or sign * record[what] > sign * self.best[what]:
             keys = ("epoch", "val", "val_loss", "test", "test_loss", "height", "height_std")
@@ -504,8 +505,8 @@ class Run:
         files.save(state, self.checkpoint)
 
     def resume(self) -> None:
-        """Goes on from the last checkpoint, if there is one of these settings that can be read; any other is
-        set aside."""
+        """Resumes from the last checkpoint if it is readable and has these settings; otherwise it is set
+        aside."""
         state = None
         if self.rank == 0 and self.checkpoint.exists():
             try:
@@ -526,10 +527,10 @@ class Run:
         self.best_weights = state["best_weights"]
 
     def read_checkpoint(self) -> dict[str, Any]:
-        """What the last checkpoint has.
+        """The contents of the last checkpoint.
 
         Raises:
-            ValueError: if it is damaged, or of no use to this run.
+            ValueError: if it is damaged or does not belong to this run.
         """
         state: dict[str, Any] = files.load(self.checkpoint)
         if not isinstance(state, dict) or not state.keys() >= CHECKPOINT:
@@ -543,7 +544,7 @@ class Run:
         return state
 
     def remove_checkpoint(self) -> None:
-        """Once the record of the run is on disk."""
+        """Removes the checkpoint. Call this once the record of the run is on disk."""
         if self.rank == 0:
             self.checkpoint.unlink(missing_ok=True)
 
@@ -553,7 +554,7 @@ def _shapes(weights: dict[str, Tensor]) -> dict[str, torch.Size]:
 
 
 class _Log:
-    """JSON lines, one an epoch; those that a checkpoint does not know of are dropped first."""
+    """JSON lines, one per epoch. Lines after the checkpoint are dropped first."""
 
     def __init__(self, path: Path, known_epochs: int, active: bool) -> None:
         self.path = path
@@ -565,7 +566,7 @@ class _Log:
                 self._drop_after(self.file, known_epochs)
 
     def _drop_after(self, file: IO[bytes], known_epochs: int) -> None:
-        """Among the lines that stay, those that are none of an epoch are named, and epochs without one."""
+        """Reports remaining lines that are not of an epoch, and epochs without a line."""
         content = self.path.read_bytes()
         found: set[int] = set()
         odd: list[tuple[int, int]] = []

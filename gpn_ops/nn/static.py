@@ -54,12 +54,12 @@ class _Sizes:
 
 
 def _to(shapes: Shapes, length: int) -> Shapes:
-    """``shapes`` with the last element repeated up to a length."""
+    """``shapes``, extended to a length by repeating the last element."""
     return shapes + shapes[-1:] * (length - len(shapes))
 
 
 def _larger(one: Capacity, other: Capacity) -> Capacity:
-    """Room for what either has room for."""
+    """The smallest capacity that holds both."""
     nodes, edges = max(one.nodes, other.nodes), max(one.edges, other.edges)
     room = Capacity(nodes, edges)
     pairs = max(one.num_pairs, other.num_pairs)
@@ -67,7 +67,7 @@ def _larger(one: Capacity, other: Capacity) -> Capacity:
 
 
 def _roomier(below: Capacity, shape: Capacity) -> Capacity:
-    """An eighth more, as far as the level below can have it."""
+    """An eighth more, limited by the level below."""
     more = [min(size + size // STEPS + 1, most) for size, most in zip(shape[:2], below[:2], strict=True)]
     return _larger(shape, Capacity(*more))
 
@@ -153,7 +153,8 @@ class StaticForm(torch.nn.Module):
 
 
 class CapturedCall:
-    r"""A function of tensors as a CUDA graph: one launch per call, however many the function makes.
+    r"""A function of tensors as a CUDA graph: one launch per call, however many kernels the function
+    launches.
 
     Calls take tensors of the same shapes. They return the outputs of the captured call with new values, in
     the same memory: the next call overwrites them.
@@ -162,7 +163,7 @@ class CapturedCall:
         function (Callable): A function of tensors that does not wait for the device.
         inputs (Sequence[torch.Tensor]): Example inputs on a GPU.
         warm_up (Callable, optional): Called three times on the inputs before capture, so that libraries make
-            their choices outside of it. (default: :obj:`function`)
+            their choices before it. (default: :obj:`function`)
     """
 
     def __init__(

@@ -37,14 +37,14 @@ class Coarse(NamedTuple):
 
 
 class OrderedCoarse(NamedTuple):
-    """The coarse graph of a clustering, and what a layer asks besides."""
+    """The coarse graph of a clustering, and the order of its edges, for a pooling layer."""
 
     edge_index: Tensor
     edge_attr: Tensor | None
     representative: Tensor
     order: Tensor | None
-    """The edges inside clusters, as coarsening sorted them, for the mask of the same edges; ``None`` where
-    nothing was sorted."""
+    """The edges inside clusters in the order in which coarsening sorted them, for the mask of the same edges;
+    ``None`` if nothing was sorted."""
 
 
 class PaddedCoarse(NamedTuple):
@@ -164,7 +164,7 @@ def coarsen(
 
 def joined(attr: Tensor, slot: Tensor, size: int, reduce: str) -> Tensor:
     """The combined attributes of edges that merge. The maximum of integers has no rounding and no gradient,
-    so torch's own operator serves as well as a kernel."""
+    so torch's own operator does."""
     if attr.dtype not in INTEGERS:
         return _reduce(attr, slot, size, reduce)
     slot = torch.where(slot < 0, size, slot)  # Edges without a slot share an additional row.
@@ -178,7 +178,7 @@ _MOST_ORDERED = 2**32 - 1
 
 
 def gives_order(edge_index: Tensor, self_loops: bool) -> bool:
-    """Whether coarsening has something to hand on to the mask: it sorts the edges but on the CPU."""
+    """Whether coarsening can give the mask its order of the edges. On the CPU it does not sort them."""
     if self_loops or waits.is_host(edge_index.device):
         return False
     # A compiled program would be tied to that many; the operator names the bound where it is passed.
@@ -194,8 +194,8 @@ def coarsen_ordered(
     batch: Tensor | None,
     takes_part: Tensor | None,
 ) -> OrderedCoarse:
-    """:func:`coarsen` of the edges that take part, for the mask of the same edges. The last edges, as many as
-    have no attributes, are self-loops."""
+    """:func:`coarsen` on the edges that ``takes_part`` marks (all if None), with their order for the mask.
+    If ``edge_attr`` has fewer rows than there are edges, the edges after those rows are self-loops."""
     with_slot, with_order = edge_attr is not None, gives_order(edge_index, self_loops)
     edges, slot, representative, order = torch.ops.gpn.coarsen(
         edge_index, cluster, self_loops, with_slot, batch, with_order, takes_part
@@ -216,7 +216,7 @@ def coarsen_padded(
     with_order: bool = False,
     takes_part: Tensor | None = None,
 ) -> tuple[PaddedCoarse, Tensor | None]:
-    """:func:`coarsen_ordered` with a capacity, and the order."""
+    """:func:`coarsen_ordered` with a capacity; also returns the order."""
     max_clusters, max_edges = capacity
     edges, slot, representative, count, order = torch.ops.gpn.coarsen_padded(
         edge_index, cluster, *capacity, self_loops, edge_attr is not None, batch, with_order, takes_part
@@ -264,7 +264,7 @@ def plain_coarsen(
     takes_part: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The edges of the coarse graph, the coarse edge of every edge, the smallest node of every cluster, and
-    the edges inside clusters, in the order of these. All of those edges that take part."""
+    the edges inside clusters, sorted by cluster. Only edges that take part count."""
     check_coarsen(edge_index, cluster, batch, self_loops and with_order, takes_part)
     num_nodes = cluster.size(0)
     check_cluster_values(cluster, 0, "num_nodes", num_nodes)
@@ -309,7 +309,7 @@ def plain_coarsen_padded(
     with_order: bool = False,
     takes_part: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """As :func:`plain_coarsen`, in room for ``num_clusters`` and ``num_edges``, with the numbers of clusters
+    """As :func:`plain_coarsen`, padded to ``num_clusters`` and ``num_edges``, with the numbers of clusters
     and edges before the order."""
     check_coarsen(edge_index, cluster, batch, self_loops and with_order, takes_part)
     check_room(num_clusters, num_edges)
@@ -329,7 +329,7 @@ def _new_order(edge_index: Tensor, cluster: Tensor, wanted: bool) -> Tensor:
 
 
 def order_size(edge_index: Tensor, cluster: Tensor) -> int:
-    """The size of the order that coarsening finds for :func:`gpn_ops.mask` (csrc/core/edges.h,
+    """The size of the order that coarsening gives to :func:`gpn_ops.mask` (csrc/core/edges.h,
     ``InnerEdges``)."""
     return 2 * edge_index.size(1) + cluster.size(0) + 1
 

@@ -1,7 +1,7 @@
 """Registers the derivatives of the operators.
 
-They have first derivatives in reverse mode, and higher ones if backward consists of operators with
-derivatives. All others raise; without this, torch would return zeros, at most with a warning.
+Operators have first derivatives in reverse mode, and higher ones if their backward consists of operators with
+derivatives. All other derivatives raise; torch alone would return zeros, at most with a warning.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from .vmap import register_vmap
 
 
 class _Library(torch.library.Library):
-    """A library whose kernels for autograd refuse tensors that carry a tangent."""
+    """A library whose autograd kernels raise for tensors that carry a tangent."""
 
     def __init__(self) -> None:
         super().__init__("gpn", "FRAGMENT")
@@ -54,16 +54,17 @@ register_vmap(_LIBRARY)
 
 
 def register(name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]) -> None:
-    """Gives an operator its gradient, as :func:`torch.library.register_autograd` would, but also inside of
-    ``torch.func`` and with less work a call, which small graphs notice; forward mode raises."""
+    """Registers the gradient of an operator. Unlike :func:`torch.library.register_autograd`, this works
+    inside ``torch.func`` and needs less work per call, which matters for small graphs. Forward mode
+    raises."""
     _LIBRARY.impl(name, _with_gradient(name, backward, setup_context), "Autograd", with_keyset=True)
 
 
 def _with_gradient(
     name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The kernel for autograd. A transform of ``torch.func`` that calls it has taken a level of tensors off:
-    this level alone gets the gradient."""
+    """The autograd kernel. A transform of ``torch.func`` calls it with one level of tensors unwrapped: only
+    this level gets the gradient."""
     operator = getattr(torch.ops.gpn, name).default
     schema = operator._schema
     defaults = [argument.default_value for argument in schema.arguments]
@@ -108,7 +109,7 @@ def _with_gradient(
 
 
 def _flattened(args: Sequence[Any]) -> tuple[Any, ...]:
-    """With the items of lists in their place."""
+    """The arguments, with lists replaced by their items."""
     return tuple(item for arg in args for item in (arg if isinstance(arg, list) else (arg,)))
 
 

@@ -106,7 +106,7 @@ def plain_mask(
     order: Tensor | None = None,
     takes_part: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`mask`, of the edges that take part; here no order spares anything."""
+    """As :func:`mask`, over the edges that take part. ``order`` is checked but not used."""
     check_mask(edge_index, scores, cluster, num_clusters, order, takes_part)
     check_cluster_values(cluster, 0, "num_clusters", num_clusters)
     check_values(edge_index, None, cluster.size(0))
@@ -122,7 +122,7 @@ def plain_mask(
 def plain_mask_backward(
     grad: Tensor, edge_index: Tensor, cluster: Tensor, takes_part: Tensor | None = None
 ) -> Tensor:
-    """The gradient of the scores: that of its cluster for an inner edge, else 0."""
+    """The gradient of the scores: for an inner edge that takes part that of its cluster, else 0."""
     check_mask_backward(grad, edge_index, cluster, takes_part)
     check_cluster_values(cluster, 0, "num_clusters", grad.size(0))
     check_values(edge_index, None, cluster.size(0))

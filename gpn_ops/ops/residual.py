@@ -46,9 +46,9 @@ def residual(
     r""":math:`\mathrm{LayerNorm}(\mathbf{x} + \mathrm{MLP}(\mathbf{x}))`, where the MLP is Linear (ReLU,
     dropout, Linear)*.
 
-    Results of the MLP exist for one tile of rows at a time (on CUDA, for the rows of one block of threads).
-    Backward computes them again, and repeats dropout from the seed. Being one operator, it hides the loop
-    over tiles from :func:`torch.compile`.
+    The MLP's results are held for one tile of rows at a time (on CUDA, for the rows of one block of threads).
+    Backward recomputes them, and repeats dropout from the seed. This is one operator, so
+    :func:`torch.compile` does not see the loop over tiles.
 
     Args:
         x (torch.Tensor): :math:`[n, d]`.
@@ -58,7 +58,7 @@ def residual(
             (default: :obj:`0.0`)
         seed (torch.Tensor, optional): An int64 scalar on the device of :obj:`x`. If :obj:`None`, nothing is
             dropped. (default: :obj:`None`)
-        keep (bool, optional): On the CPU, keep what backward would otherwise compute anew.
+        keep (bool, optional): On the CPU, keep what backward would otherwise recompute.
             (default: :obj:`False`)
 
     Returns:
@@ -89,7 +89,7 @@ def residual_sum(
 
     Args:
         x (torch.Tensor): :math:`[n, d]`.
-        cluster (torch.Tensor): The cluster of each node, int64 :math:`[n]`. A node of cluster -1 is in none.
+        cluster (torch.Tensor): The cluster of each node, int64 :math:`[n]`; -1 if it is in none.
         num_clusters (int): The number of clusters :math:`c`.
         parameters, product, dropout, seed, keep: As in :func:`residual`.
 
@@ -161,19 +161,19 @@ def check_residual_backward(
 
 
 def _check_clusters_exist(cluster: Tensor | None, num_clusters: int) -> None:
-    """Checks values where this needs no wait, because operators on tiles would report positions in a tile."""
+    """Checks values if this needs no wait; operators on tiles would report positions in a tile."""
     if cluster is not None and waits.is_host(cluster.device):
         check_cluster_values(cluster, -1, "num_clusters", num_clusters)
 
 
 def _keeps(x: Tensor, keep: bool) -> bool:
-    """Elsewhere than on the CPU, rows are sooner computed again than read."""
+    """Only the CPU keeps rows; elsewhere backward recomputes them."""
     return keep and waits.is_host(x.device)
 
 
 def _kept_size(x: Tensor, parameters: list[Tensor]) -> int:
-    """The number of values that forward may keep: for every row the results of the hidden layers, the input
-    of the LayerNorm, its mean and its factor."""
+    """The number of values that forward may keep: for every row the results of the hidden layers, and the
+    input, mean and reciprocal standard deviation of the LayerNorm."""
     return x.size(0) * (x.size(1) * (len(parameters) // 2 - 1) + 2)
 
 
@@ -342,6 +342,6 @@ def _(
     *arguments: Any,
     **___: Any,
 ) -> int:
-    """All products again unless results were kept, then two for each product of forward."""
+    """All products of forward unless results were kept, then two for each."""
     kept = arguments[-1]
     return (2 if kept[0] else 3) * product_flops(x[0], parameters)
