@@ -711,6 +711,8 @@ def save_plots(path: Path, plots: dict[str, Plot]) -> None:
         for ending, plot in plots.items():
             target = path.with_name(path.stem + ending)
             figure = draw_loglog(plot)
-            figure.savefig(target.with_suffix(".png"), dpi=150)
-            figure.savefig(target.with_suffix(".svg"), metadata={"Date": None})
+            for suffix, options in ((".png", {"dpi": 150}), (".svg", {"metadata": {"Date": None}})):
+                unfinished = target.with_suffix(f".unfinished{suffix}")  # A kill leaves the old plot whole.
+                figure.savefig(unfinished, **options)
+                unfinished.replace(target.with_suffix(suffix))
             print(f"plotted {target.with_suffix('.png')}")

@@ -523,6 +523,23 @@ def test_what_ran_out_is_marked(common):
     assert set(common.draw_loglog(plot).axes[0].get_title().split()) >= {"x:", "memory", "time"}
 
 
+def test_an_interrupted_plot_leaves_the_old_one(common, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    def interrupted(figure, path, **options):
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    plot = {"": common.Plot("title", "nodes", "seconds", {"method": [(10, 1.0)]}, {})}
+    path = tmp_path / "results.json"
+    common.save_plots(path, plot)
+    before = {ending: path.with_suffix(ending).read_bytes() for ending in (".png", ".svg")}
+    monkeypatch.setattr(Figure, "savefig", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        common.save_plots(path, plot)
+    assert {ending: path.with_suffix(ending).read_bytes() for ending in before} == before
+
+
 def test_what_ran_out_is_read_from_results(common):
     results = [
         {"method": "a", "num_nodes": 10, "peak": 5},

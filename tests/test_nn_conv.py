@@ -302,5 +302,5 @@ def test_compiled(name, weights, options):
 def test_transforms_of_torch_func_are_refused():
     layer = UndirectedGCNConv(3, 3)
     x = torch.randn(2, N, 3)
-    with pytest.raises(RuntimeError, match=r"transforms of torch\.func are not implemented; GCNConv"):
+    with pytest.raises(RuntimeError, match=r"transforms of torch\.func are not implemented; use GCNConv"):
         torch.func.vmap(lambda x: layer(x, SORTED))(x)

@@ -46,6 +46,13 @@ def count(gpu_model, function):
     return result, int(sum(k.waits for k in kernels)), int(sum(k.launches for k in kernels))
 
 
+def backward(*results):
+    """Behind a LayerNorm, equal gradients would leave only rounding, on which devices differ."""
+    with torch.utils._python_dispatch._disable_current_modes():
+        grads = [torch.randn_like(result) for result in results]
+    torch.autograd.backward(results, grads)
+
+
 @pytest.fixture
 def narrow(gpu_model, monkeypatch):
     monkeypatch.setattr(gpu_model, "CHANNELS", 32)
@@ -78,7 +85,7 @@ def test_a_level_waits_once(narrow, options, with_attr, batch_size):
     hierarchy.pool.register_forward_hook(lambda *_: levels.append(1))
 
     def train():
-        hierarchy(x, edge_index, edge_attr, batch, batch_size).x.sum().backward()
+        backward(hierarchy(x, edge_index, edge_attr, batch, batch_size).x)
 
     _, num_waits, launches = count(narrow, train)
     assert len(levels) > 1
@@ -113,7 +120,7 @@ def test_a_level_sorts_its_edges_once(narrow, options, with_attr):
 
     def layer(**more):
         out = pool(x, edge_index, edge_attr, batch, undirected=pairs, **more)
-        (out.x.sum() + out.score.sum()).backward()
+        backward(out.x, out.score)
 
     assert sorting(narrow, layer) == ["coarsen"]
     assert sorting(narrow, lambda: layer(num_graphs=6, record=True)) == ["coarsen_padded"]
