@@ -1,16 +1,16 @@
-"""How fast ``gpn_ops.coarsen`` is, beside PyG's ``coalesce`` on edges that were relabelled before.
+"""Time of ``gpn_ops.coarsen``, compared with PyG's ``coalesce`` on relabelled edges.
 
-Sparse random graphs with 2n undirected edges, or with --hubs a real graph whose largest hub has 88,858
-neighbours beside a random one as large; both directions stored, clusters by ``gpn_ops.parse``. coarsen
-relabels the edges, drops or keeps those inside a cluster, and finds the representatives; what it is compared
-with only sorts and merges edges that were relabelled, and freed of inner edges, before the clock started:
+The graphs are random and sparse with 2n undirected edges, or with --hubs a real graph whose largest hub has
+88,858 neighbours and a random one of the same size. Both directions are stored; ``gpn_ops.parse`` gives the
+clusters. coarsen relabels the edges, drops or keeps those inside a cluster, and finds the representatives.
+Its peers only sort and merge edges that were relabelled, and rid of inner edges, before timing starts:
 
   coarsen      the operator; inner edges dropped
   coalesce     torch_geometric.utils.coalesce on the relabelled edges between clusters
   self-loops   the operator; inner edges kept, against coalesce on all relabelled edges
   weighted     the operator with a weight per edge, against coalesce with the same weights
 
-All are checked against each other before anything is timed.
+All results are compared with each other before anything is timed.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
-"""What the benchmarks share: graphs, exact memory and time, machine facts, saving, tables, plots.
+"""Helpers of all benchmarks: graphs, exact memory and time, machine facts, saving, tables, plots.
 
-Every benchmark validates first and measures then. Times are medians of repeated runs after a warm-up, with
+Every benchmark validates before it measures. Times are medians of repeated runs after a warm-up, with
 the device synchronised; figures that are compared come from the same run.
 """
 
@@ -65,20 +65,20 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """The options of benchmarks that run every point in a process of its own."""
+    """The options of benchmarks that run every point in its own process."""
     parser.add_argument("--memory-limit", type=int, default=12, help="GiB a point may take")
     parser.add_argument("--time-limit", type=float, default=60, help="seconds a point may take (quick: 4)")
 
 
 def limits(options: argparse.Namespace) -> dict[str, Any]:
-    """What :func:`isolated` takes."""
+    """The limits as arguments of :func:`isolated`."""
     seconds = min(options.time_limit, 4) if options.quick else options.time_limit
     device = torch.device(options.device)
     return {"memory_bytes": options.memory_limit << 30, "seconds": seconds, "device": device}
 
 
 def stated_limits(options: argparse.Namespace) -> dict[str, Any]:
-    """The limits as results carry them: what "out of memory" and "out of time" mean."""
+    """The limits as saved with results: they define "out of memory" and "out of time"."""
     return {"memory_gib": options.memory_limit, "seconds": limits(options)["seconds"], "clock": clock}
 
 
@@ -87,7 +87,7 @@ clock = WALL  # of all times that are measured; forked processes inherit it
 
 
 def prepare(options: argparse.Namespace) -> torch.device:
-    """Set the threads and the clock; stop at once where the device is not there."""
+    """Set the threads and the clock; stop at once if the device does not exist."""
     global clock
     if options.device != "cpu":
         accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -130,7 +130,7 @@ HUBS_FILE = Path("data", "large", "npm_dependencies_2016.npz")
 
 
 def hub_file() -> Path | None:
-    """The file of a real graph with hubs, in the checkout or beside it; says so where there is none."""
+    """The file of a real graph with hubs, in the checkout or beside it; None, with a note, if missing."""
     root = RESULTS.parent.parent
     for path in (root / HUBS_FILE, root.parent / "shared" / HUBS_FILE):
         if path.exists():
@@ -140,8 +140,8 @@ def hub_file() -> Path | None:
 
 
 def hub_graph(path: Path) -> tuple[Tensor, Tensor]:
-    """Who depends on whom among the packages of a registry: no self-loops, no duplicates, both directions
-    stored and equally scored at random, in PyG's order. Three nodes in ten hang on the largest hub."""
+    """The dependencies among the packages of a registry: no self-loops, no duplicates, both directions stored
+    with the same random score, in PyG's order. Three nodes in ten are neighbours of the largest hub."""
     import numpy as np
 
     with np.load(path) as file:
@@ -169,7 +169,7 @@ QUICK_HUB_NODES = 5_000
 
 
 def around_the_hub(edge_index: Tensor, scores: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """The part of a graph between its largest hub and so many of its neighbours, numbered anew."""
+    """The subgraph of the largest hub and this many of its neighbours, renumbered."""
     row, col = edge_index
     hub = row.bincount().argmax()
     inside = torch.zeros(int(row.max()) + 1, dtype=torch.bool)
@@ -179,8 +179,8 @@ def around_the_hub(edge_index: Tensor, scores: Tensor, num_nodes: int) -> tuple[
 
 
 def hubs_and_random(quick: bool) -> Iterator[tuple[str, Tensor, Tensor, int]]:
-    """Kind, edge_index, scores and nodes: of the graph with hubs (where it has to be quick, of a part of it),
-    and of a random one with as many nodes and edges."""
+    """Kind, edge_index, scores and nodes of the graph with hubs (if quick, of a part of it), and of a random
+    one with as many nodes and edges."""
     path = hub_file()
     if path is None:
         sys.exit(f"--hubs: put {HUBS_FILE.name} there")
@@ -198,7 +198,7 @@ def hubs_and_random(quick: bool) -> Iterator[tuple[str, Tensor, Tensor, int]]:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait for what was launched on a device; nothing on the CPU."""
+    """Wait for all launches on a device; does nothing on the CPU."""
     if device.type != "cpu":
         torch.accelerator.synchronize()
 
@@ -217,10 +217,10 @@ def elapsed(call: Callable[[], Any], device: torch.device) -> float:
 def repeated(
     methods: dict[str, Callable[[], Any]], device: torch.device, seconds: float = 1.0, most: int = 50
 ) -> dict[str, list[float]]:
-    """The seconds of each call: warm up, then repeat for about this long in all. The warm-up only counts for
-    a call that takes longer than that, and is made no more than once.
+    """The seconds of each call: warm up, then repeat for about this long in total. A call that takes longer
+    is made only once, and its warm-up counts.
 
-    The methods take turns, so that a passing load on the machine meets them alike.
+    The methods take turns, so that a passing load on the machine affects all of them.
     """
     runs = {name: [elapsed(call, device)] for name, call in methods.items()}
     repeats = {name: min(most, max(3, int(seconds / first))) for name, (first,) in runs.items()}
@@ -283,13 +283,13 @@ PATIENCE = 30  # times a limit of processor time, until a point is taken to have
 
 
 def _limit_processor_time(seconds: float) -> None:
-    """The system ends this process when it has used so much more."""
+    """The system ends this process after this much more processor time."""
     most = math.ceil(time.process_time() + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
 
 
 def _limit_memory(device: torch.device, memory_bytes: int) -> None:
-    """Bound what this process may take: by the system on the CPU, elsewhere by the device's own allocator.
+    """Limit the memory of this process: by the system on the CPU, elsewhere by the device's allocator.
 
     CUDA maps more address space than there is memory, so it does not survive the system's limits.
     """
@@ -302,7 +302,8 @@ def _limit_memory(device: torch.device, memory_bytes: int) -> None:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says so: Python's and the accelerators' errors by type, the CPU's allocator by its text."""
+    """Whether an error is out of memory: by type for Python and accelerators, by text for the CPU's
+    allocator."""
     texts = ("not enough memory", "can't allocate memory", "out of memory", "ALLOC_FAILED")
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
@@ -317,7 +318,7 @@ def _work(
     measure: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
-    """What the process of a point does: send READY, then what was measured."""
+    """The process of a point: sends READY, then the measurement."""
     warnings.simplefilter("ignore")  # of the peers, about their own ways
     try:
         _limit_memory(device, memory_bytes)
@@ -339,7 +340,7 @@ def isolated(
     device: torch.device = CPU,
 ) -> Any:
     """``measure(*arguments)`` in a process with limits; else OUT_OF_MEMORY, OUT_OF_TIME or the error's text.
-    Seconds are those of the clock that times are measured by.
+    The limit in seconds uses the same clock as the measured times.
 
     On the CPU the process is a fork, so it starts at once; this one must not have run anything on several
     threads before. On other devices it is spawned: a fork of a process that has as much as asked for CUDA may
@@ -402,8 +403,8 @@ CARD = {  # as we name it: as nvidia-smi does
 
 
 def card(device: torch.device) -> dict[str, Any]:
-    """Name, driver, clocks, power limit and memory of an accelerator: what nvidia-smi says of the very card
-    that torch uses, else what torch itself knows."""
+    """Name, driver, clocks, power limit and memory of an accelerator, from nvidia-smi for the card that torch
+    uses, else from torch."""
     properties = torch.get_device_module(device).get_device_properties(device)
     name, identity = properties.name, getattr(properties, "uuid", None)
     if identity is not None and shutil.which("nvidia-smi"):
@@ -420,7 +421,7 @@ def card(device: torch.device) -> dict[str, Any]:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What a reader needs to place the figures."""
+    """The facts about the machine that a reader needs to judge the figures."""
     processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -443,21 +444,21 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def how(machine: dict[str, Any]) -> str:
-    """Threads, and the clock where it is not the usual one."""
+    """Threads, and the clock if it is not the usual one."""
     threads = f"{machine['threads']} thread" + ("s" if machine["threads"] > 1 else "")
     clock = machine.get("clock", WALL)
     return threads if clock == WALL else f"{threads}, {clock}"
 
 
 def command() -> str:
-    """This benchmark and its arguments, whether it was begun or resumed."""
+    """This benchmark and its arguments, the same if it was resumed."""
     return shlex.join(
         [Path(sys.argv[0]).name, *(argument for argument in sys.argv[1:] if argument != "--resume")]
     )
 
 
 def save(path: Path, device: torch.device, **content: Any) -> dict[str, Any]:
-    """Write a result with the machine and the command it came from; what was written."""
+    """Write a result with its machine and command; returns what was written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine(device), "command": command(), **content}
     path.write_text(json.dumps(content, indent=1) + "\n")
@@ -466,7 +467,7 @@ def save(path: Path, device: torch.device, **content: Any) -> dict[str, Any]:
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
-    """The option of benchmarks that save after every step of theirs."""
+    """The option of benchmarks that save after every step."""
     text = "go on where the same command stopped, at the same commit; else begin anew"
     parser.add_argument("--resume", action="store_true", help=text)
 
@@ -482,7 +483,7 @@ def resumed(path: Path, resume: bool) -> list[dict[str, Any]]:
 
 
 def curves(results: Iterable[dict[str, Any]], what: str) -> dict[str, list[tuple[float, float]]]:
-    """(nodes, figure) of every method, where it came to an end."""
+    """(nodes, figure) of every method, for the sizes that it completed."""
     found: dict[str, list[tuple[float, float]]] = {}
     for result in results:
         if not isinstance(result[what], str):
@@ -491,7 +492,7 @@ def curves(results: Iterable[dict[str, Any]], what: str) -> dict[str, list[tuple
 
 
 def medians(results: Iterable[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """(nodes, median seconds) of every method of results that hold all methods of a size together."""
+    """(nodes, median seconds) of every method, from results that hold all methods of a size."""
     found: dict[str, list[tuple[float, float]]] = {}
     for result in results:
         for name, run in result["seconds"].items():
@@ -515,7 +516,7 @@ def comparison(
     properties: Sequence[str],
     show: Callable[[Any, int], str],
 ) -> str:
-    """A Markdown table: a row a method, with its properties, its figure at every size, and how it grows."""
+    """A Markdown table: a row per method, with its properties, its figure at every size, and its growth."""
     sizes = sorted({result["num_nodes"] for result in results})
     cells = {(result["method"], result["num_nodes"]): result[what] for result in results}
     grown = curves(results, what)
@@ -547,7 +548,7 @@ NOT_PEERS = (OURS, "GCN + ParsePooling", "UndirectedGCN + ParsePooling", "Undire
 
 
 def at_size(results: Iterable[dict[str, Any]], what: str, size: int) -> tuple[Any, dict[str, Any]]:
-    """Our layer's figure at a size, and those of its peers; texts where one came to no end."""
+    """Our layer's figure at a size, and those of its peers; a text for a method that did not finish."""
     found = {result["method"]: result[what] for result in results if result["num_nodes"] == size}
     return found.get(OURS), {name: figure for name, figure in found.items() if name not in NOT_PEERS}
 
@@ -558,14 +559,14 @@ def times(ratio: float) -> str:
 
 
 def cell(ratio: float | str) -> str:
-    """Our figure divided by a peer's, in a table; bold where the peer needs less."""
+    """A table cell: our figure divided by a peer's; bold if the peer needs less."""
     if isinstance(ratio, str):
         return ratio
     return f"**{times(ratio)}**" if ratio > 1 else times(ratio)
 
 
 def beside(results: Iterable[dict[str, Any]], what: str, size: int) -> dict[str, float | str]:
-    """Our figure divided by each peer's at this size; a text where the peer came to no end."""
+    """Our figure divided by each peer's at this size; a text for a peer that did not finish."""
     ours, peers = at_size(results, what, size)
     if not isinstance(ours, int | float):
         return {}
@@ -573,8 +574,8 @@ def beside(results: Iterable[dict[str, Any]], what: str, size: int) -> dict[str,
 
 
 def better_and_worse(results: Sequence[dict[str, Any]], what: str, less: str, more: str) -> str:
-    """Every peer at the smallest and the largest size that our layer has a figure for: which needs less than
-    ours, which more, and how many times."""
+    """The peers that need less and more than our layer, and by what factor, at the smallest and the largest
+    size for which our layer has a figure."""
     sizes = [size for size, _ in sorted(curves(results, what).get(OURS, []))]
     lines = []
     for size in dict.fromkeys(sizes[:1] + sizes[-1:]):
@@ -593,7 +594,7 @@ def better_and_worse(results: Sequence[dict[str, Any]], what: str, less: str, mo
 
 
 class Plot(NamedTuple):
-    """What a plot shows: points of every curve, and the size at which a method ran out of memory or time."""
+    """The data of a plot: points of every curve, and the size at which a method ran out of memory or time."""
 
     title: str
     x_label: str
@@ -607,7 +608,7 @@ ROW = 0.045  # of the height of the axes: from one "x" to the next above it
 
 
 def _spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Heights between 0 and 1, in the same order, at least a gap apart and near those that are wanted."""
+    """Heights between 0 and 1, in the same order, at least a gap apart and near the given ones."""
     order = sorted(range(len(wanted)), key=lambda place: wanted[place])
     heights, lowest = [0.0] * len(wanted), 0.0
     for place in order:

@@ -1,4 +1,4 @@
-"""Parses a small graph, draws its levels, and times the operator beside its peers: part of `make demo`."""
+"""Parses a small graph, draws its levels, and times the operator and its peers: part of `make demo`."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,7 @@ from gpn_ops.visualisation import draw_levels
 
 
 def points_and_neighbours(num_nodes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Points around a few centres, joined to their nearest; near neighbours score high."""
+    """Points around a few centres, joined to their nearest neighbours; close neighbours score high."""
     random = torch.Generator().manual_seed(seed)
     centres = torch.rand(6, 2, generator=random) * 10
     position = centres[torch.randint(6, (num_nodes,), generator=random)]
@@ -29,7 +29,7 @@ def points_and_neighbours(num_nodes: int, seed: int) -> tuple[Tensor, Tensor, Te
 
 
 def parse_until_it_stops_shrinking(edge_index: Tensor, position: Tensor, scores: Tensor) -> list[Tensor]:
-    """The clusters of every level. A coarse edge scores as the best edge it stands for."""
+    """The clusters of every level. A coarse edge has the best score of the edges that it replaces."""
     assignments = []
     num_nodes = position.size(0)
     while True:

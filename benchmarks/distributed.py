@@ -1,18 +1,18 @@
-"""How the cost of ``gpn_ops.distributed`` grows with ranks and nodes, and what a graph costs by the edge.
+"""How the cost of ``gpn_ops.distributed`` grows with ranks and nodes, and the cost per edge and node.
 
-One random graph with 8 stored edges a node is cut into even shards, edges in random order. The ranks are
-processes of one thread on this machine, joined by gloo over the loopback interface. Before anything is timed,
-every rank checks its results against the single process.
+A random graph with 8 stored edges per node is cut into even shards, edges in random order. The ranks are
+single-threaded processes on this machine, joined by gloo over the loopback interface. Before anything is
+timed, every rank compares its results with the single process.
 
-  parse, coarsen   seconds of wall clock on the slowest rank, median; where there are more ranks than cores,
-                   or other load, ranks wait for each other
-  cpu              seconds of CPU time of all ranks together: what the ranks pay for being many
-  payload          bytes a rank hands to collectives, a node
-  wire             bytes a rank sends, a node, counted at the loopback interface (so: on a quiet machine), and
-                   2 (R - 1) / R times the payload, which is what an all-reduce in a ring has to send
+  parse, coarsen   seconds of wall clock on the slowest rank, median; with more ranks than cores, or other
+                   load, ranks wait for each other
+  cpu              seconds of CPU time of all ranks together: the cost of sharding
+  payload          bytes per node that a rank passes to collectives
+  wire             bytes per node that a rank sends, counted at the loopback interface (on a quiet machine),
+                   and 2 (R - 1) / R times the payload, which a ring all-reduce must send
 
-The costs by the edge and by the node, of one thread in CPU time on a graph that does not fit the caches, are
-what benchmarks/scaling.py starts from.
+benchmarks/scaling.py starts from the costs per edge and per node, in CPU time of one thread on a graph that
+does not fit the caches.
 """
 
 import datetime
@@ -46,7 +46,7 @@ def shuffled_graph(num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def loopback_bytes() -> int:
-    """What has gone over the loopback interface so far; 0 where the system does not say."""
+    """The bytes sent over the loopback interface so far; 0 if the system does not report them."""
     counters = Path("/proc/net/dev")
     if not counters.exists():
         return 0
@@ -57,7 +57,7 @@ def loopback_bytes() -> int:
 
 
 class Payload:
-    """Counts the bytes that this rank hands to collectives."""
+    """Counts the bytes that this rank passes to collectives."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -162,7 +162,7 @@ def cpu_nanoseconds(function: Callable[[], Any], repeats: int) -> float:
 
 
 def costs(num_nodes: int, repeats: int) -> dict[str, float]:
-    """What one thread takes, ns of CPU time by the edge or node."""
+    """The costs of one thread, in ns of CPU time per edge or node."""
     n = num_nodes
     sorted_edges, sorted_scores = common.random_graph(n, EDGES_PER_NODE // 2 * n)
     edges, scores = shuffled_graph(n)

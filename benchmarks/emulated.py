@@ -1,9 +1,9 @@
-"""What our operators cost on a GPU, counted while their CUDA kernels run on the CPU (tests/cpp/emulation).
+"""The cost of our operators on a GPU, counted while their CUDA kernels run on the CPU (tests/cpp/emulation).
 
     python benchmarks/emulated.py                                       # 256 molecules
     python benchmarks/emulated.py --graphs 1 --nodes 100000 --pairs 200000 --channels 8 --operators parse mask
 
-prints one JSON object: the workload, and in ``calls`` every operator once. In a program::
+This prints one JSON object: the workload, and in ``calls`` every operator once. In a program::
 
     with Recorder() as calls:
         pool(x, edge_index)      # on the CPU, any code that calls our operators
@@ -13,30 +13,30 @@ prints one JSON object: the workload, and in ``calls`` every operator once. In a
 Every call has these keys, and each of its ``kernels`` has those marked with a star beside its ``name``:
 
 ``operator``, ``arguments``
-    Its name without ``gpn::``; of each argument the value, or dtype and shape of a tensor.
+    Its name without ``gpn::``; the value of each argument, or dtype and shape if it is a tensor.
 ``launches`` *
-    Kernels, memsets (``memset``) and copies (``copy``), those inside of CUB included.
+    Kernels, memsets (``memset``) and copies (``copy``), including those of CUB.
 ``waits``
     How often the host waits for the device.
 ``bytes_read``, ``bytes_written`` *
-    What threads ask for, each time they do.
+    Every access of every thread.
 ``sectors_read``, ``sectors_written`` *
-    Sectors of 32 bytes, each once for an instruction of a warp: what comes out of the first-level cache if it
-    holds nothing.
+    Sectors of 32 bytes, each once per instruction of a warp: the traffic behind a first-level cache that
+    keeps nothing.
 ``distinct_read``, ``distinct_written`` *
-    Sectors, each once a launch: what memory has to move if the cache forgets nothing.
+    Sectors, each once per launch: the traffic behind a cache that keeps everything.
 ``bytes_touched`` *
     32 times the distinct sectors, read and written.
 ``longest_chain`` *
     The most accesses of one thread in a launch.
 ``longest_loop`` *
-    The most turns of one thread at one access: items that it takes in sequence.
+    The most iterations of one thread at one access: the items that it handles in sequence.
 ``memory``
-    Bytes that the call holds at most, results and scratch, in torch's blocks of 512.
+    The peak bytes of the call, results and scratch, in torch's blocks of 512.
 
-For CUB, whose kernels do not run here, launches are those of its source and bytes the least that they can
-move (``tests/cpp/emulation/cub/launches.h``); its chains and loops are 0. Before anything is returned, the
-results are compared with those of the CPU.
+The kernels of CUB do not run here. Their launches follow its source, their bytes are the least that they can
+move (``tests/cpp/emulation/cub/launches.h``), and their chains and loops are 0. The results of all operators
+are compared with those of the CPU before any figure is returned.
 """
 
 import argparse

@@ -21,7 +21,7 @@ SECTOR = 32
 
 
 class Call(NamedTuple):
-    """An operator, its arguments before the call, and what came out (what it wrote to, if that)."""
+    """An operator, its arguments before the call, and its results (or the arguments that it wrote to)."""
 
     operator: str
     arguments: dict[str, Any]
@@ -36,7 +36,7 @@ class Recorder(TorchDispatchMode):
         self.calls: list[Call] = []
 
     def is_one(self, name: str) -> bool:
-        """Whether an operator is noted as such."""
+        """Whether an operator is recorded."""
         return has_kernel(name)
 
     def __enter__(self) -> Any:
@@ -68,7 +68,7 @@ class Recorder(TorchDispatchMode):
 
 
 def has_kernel(name: str) -> bool:
-    """Whether an operator has kernels in csrc, and is not made of others in Python."""
+    """Whether an operator has kernels in csrc, instead of calling others in Python."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU")
 
 
@@ -83,13 +83,13 @@ def copy_of(tensor: Tensor) -> Tensor:
 
 
 def find_cmake() -> str | None:
-    """That of this environment first, which need not be active."""
+    """cmake, preferably that of this environment, which need not be active."""
     return shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
 
 
 @functools.cache
 def program() -> Path:
-    """tests/cpp/count_launches.cpp, built anew if anything has changed."""
+    """tests/cpp/count_launches.cpp, rebuilt if anything has changed."""
     cmake = find_cmake()
     if cmake is None:
         sys.exit("counting launches needs cmake and a C++ compiler")
@@ -139,7 +139,7 @@ def write_call(call: Call, file: Any) -> None:
 
 
 def compare(call: Call, shapes: list[list[int]], file: Any) -> None:
-    """The results of the emulated device with those of the CPU; integers exactly."""
+    """Compares the results of the emulated device with those of the CPU; integers exactly."""
     if shapes != [list(result.shape) for result in call.results]:
         raise AssertionError(f"{call.operator}: shapes {shapes} on the emulated device")
     for expected in call.results:
@@ -171,7 +171,7 @@ def described(value: Any) -> Any:
 
 
 def count(calls: Iterable[Call]) -> list[dict[str, Any]]:
-    """What each call costs on CUDA; the keys are those of this file's text."""
+    """The cost of each call on CUDA; the docstring of emulated.py explains the keys."""
     calls = list(calls)
     with tempfile.TemporaryDirectory(prefix="gpn_ops_") as folder:
         with open(f"{folder}/calls", "wb") as file:
@@ -195,7 +195,7 @@ def count(calls: Iterable[Call]) -> list[dict[str, Any]]:
 
 
 class Workload(NamedTuple):
-    """A batch of random graphs that are alike, each with its undirected pairs in both directions."""
+    """A batch of random graphs of the same size, each with both directions of its undirected pairs."""
 
     graphs: int = 256
     nodes: int = 30
@@ -204,7 +204,7 @@ class Workload(NamedTuple):
     dtype: str = "float32"
 
     def edge_index(self) -> Tensor:
-        """Sorted by row, as PyG has it."""
+        """Sorted by row, as in PyG."""
         if not 0 <= self.pairs <= self.nodes * (self.nodes - 1) // 2:
             raise ValueError(
                 f"pairs: expected at most {self.nodes * (self.nodes - 1) // 2}, got {self.pairs}"
@@ -224,7 +224,7 @@ class Workload(NamedTuple):
 
 
 def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
-    """For each operator a call, on what the operators before it give in a pooling level."""
+    """Calls each operator, on the results of the operators before it in a pooling level."""
     ops, num_nodes, dtype = torch.ops.gpn, workload.graphs * workload.nodes, getattr(torch, workload.dtype)
     torch.manual_seed(0)
     edge_index = workload.edge_index()
@@ -294,13 +294,13 @@ def call_every_operator(workload: Workload) -> dict[str, Callable[[], Any]]:
 
 
 def operators() -> list[str]:
-    """Those with kernels, by name."""
+    """The operators with kernels, by name."""
     names = torch._C._dispatch_get_all_op_names()
     return sorted(name[5:] for name in names if name.startswith("gpn::") and has_kernel(name))
 
 
 def count_operators(workload: Workload, wanted: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The counts of every operator, or of those wanted."""
+    """The counts of every operator, or of the given ones."""
     runs = call_every_operator(workload)
     if missing := set(wanted or operators()) - set(runs):
         raise ValueError(f"operators: expected some of {', '.join(runs)}, got {', '.join(sorted(missing))}")

@@ -1,11 +1,11 @@
-"""Seconds of a training epoch, beside the matrix products that it cannot do without.
+"""Seconds of a training epoch, compared with the matrix products that it needs.
 
     python benchmarks/epoch.py --device cpu|cuda [--datasets NCI1,PROTEINS,Cora] [--data-root data] [--quick]
 
 An epoch of `python -m models.train <dataset>` with the preset's settings: batches, forward, backward,
-clipping and optimiser. The limit are its dense matrix products, forward and backward: recorded during an
-epoch, then run alone with the same shapes, strides and threads, into memory that is there. Epochs and replays
-take turns. Before anything is timed, the gradients of a step are compared with those in float64.
+clipping and optimiser. Its limit is the time of its dense matrix products, forward and backward: they are
+recorded during an epoch, then run alone with the same shapes, strides and threads, into preallocated memory.
+Epochs and replays take turns. Before anything is timed, the gradients of a step are compared with float64.
 """
 
 import statistics
@@ -30,7 +30,7 @@ FACTORS = {"mm": (0, 1), "addmm": (1, 2), "addmm_": (1, 2), "mv": (0, 1), "addmv
 
 
 class Products(TorchDispatchMode):
-    """Records the matrix products that run while it is on."""
+    """Records the matrix products that run while it is active."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Products(TorchDispatchMode):
         return function(*arguments, **(keywords or {}))
 
     def replay(self, device: torch.device, dtype: torch.dtype) -> Callable[[], None]:
-        """The products alone, on tensors of the same shapes and strides that are made once."""
+        """Runs the products alone, on preallocated tensors of the same shapes and strides."""
         tensors: dict[Any, Tensor] = {}
 
         def tensor(shape: tuple[int, ...], stride: tuple[int, ...], key: str) -> Tensor:
@@ -79,7 +79,7 @@ def make_run(dataset: str, root: Path, device: torch.device, double: bool = Fals
 
 
 def validate(dataset: str, root: Path, device: torch.device) -> None:
-    """A step's gradients are those of float64, to the rounding of float32."""
+    """Checks that the gradients of a step agree with float64, to the rounding of float32."""
     found = []
     for double in (False, True):
         run = make_run(dataset, root, device, double)

@@ -1,4 +1,4 @@
-"""Names the extra that is missing, before an import fails."""
+"""Names the missing extra before an import fails."""
 
 from importlib.util import find_spec
 

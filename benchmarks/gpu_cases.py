@@ -1,5 +1,5 @@
-"""What the cost model (gpu_model.py) and the benchmark beside it (predicted.py) share: the cards, the
-workloads, and the modules that run on them.
+"""Shared by the cost model (gpu_model.py) and its benchmark (predicted.py): the cards, the workloads, and the
+modules that run on them.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ QUADRATIC = ("MinCut", "DiffPool")
 
 
 def module(method: str, form: str, nodes: int) -> torch.nn.Module:
-    """A layer; levels without what is before and after them; a whole classifier."""
+    """A layer; all levels without the rest of a model; a whole classifier."""
     if method == "ParsePooling":
         if form == "layer":
             return methods.InPyGManner(ParsePooling(CHANNELS))
@@ -91,7 +91,7 @@ def module(method: str, form: str, nodes: int) -> torch.nn.Module:
 
 
 def whole(workload: str) -> emulation.Workload:
-    """A workload at full size, of which the model runs a part: some of its graphs, or a smaller one."""
+    """A workload at full size. The model runs a part of it: some of its graphs, or a smaller graph."""
     size, scale = LOADS[workload].run, LOADS[workload].scale
     if workload == "c":
         return size._replace(nodes=scale * size.nodes, pairs=scale * size.pairs)
@@ -101,7 +101,7 @@ def whole(workload: str) -> emulation.Workload:
 def points(
     methods: Sequence[str], workloads: Sequence[str], forms: Sequence[str] | None = None
 ) -> list[tuple[str, str, str]]:
-    """What is modelled: layers on all workloads, and, unless asked for, other forms on a alone."""
+    """The modelled points: layers on all workloads, and other forms on (a) alone unless asked for."""
     return [
         (method, form, workload)
         for form in forms or FORMS
@@ -116,7 +116,7 @@ def points(
 def called(
     model: torch.nn.Module, form: str, x: Tensor, edge_index: Tensor, batch: Tensor, num_graphs: int
 ) -> list[Tensor]:
-    """What a module of this form gives that has a gradient."""
+    """The differentiable result of a module of this form."""
     if form == "classifier":
         return results_of(model(x, edge_index, None, batch, num_graphs))
     return results_of(model(x, edge_index, batch))

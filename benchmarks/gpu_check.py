@@ -1,12 +1,12 @@
-"""Checks gpn_ops on the GPU of this machine, and says what came of it: `make gpu`.
+"""Checks gpn_ops on the GPU of this machine and reports the results: `make gpu`.
 
     python benchmarks/gpu_check.py [--quick] [--only tests] [--again]
 
-Builds the CUDA library for the card at hand, runs the tests on it, the operators in CUDA graphs, a part of
-the tests under NVIDIA's compute-sanitizer, the benchmarks and the training of a model on both devices. Writes
-`gpu-report/`: README.md (figures beside predictions, what failed), report.json, results/ with plots, and
-logs/ of every step. A step that passed is not run again, but for the build: stop at any time, the same
-command goes on.
+Builds the CUDA library for the card of this machine. Runs the tests, some of them also under NVIDIA's
+compute-sanitizer, the operators in CUDA graphs and the benchmarks, and trains a model on both devices. Writes
+`gpu-report/`: README.md (figures beside predictions, failures), report.json, results/ with plots, and
+logs/ of every step. Steps that passed are not run again, except the build: stop at any time, the same command
+resumes.
 """
 
 import argparse
@@ -41,7 +41,7 @@ sys.exit(not gpn_ops.library.cuda_loaded())
 
 
 class Step(NamedTuple):
-    """One command, and the line of the verdict that it belongs to."""
+    """One command, and its line of the verdict."""
 
     name: str
     group: str
@@ -51,7 +51,7 @@ class Step(NamedTuple):
 
 
 def benchmarks(quick: bool) -> list[str]:
-    """Those whose results the report shows."""
+    """The benchmarks whose results the report shows."""
     names = [section.command for section in sections.SECTIONS if not section.command.startswith("epoch.py")]
     for of_the_cpu in (" --instructions", " --processor-time"):
         names = [name.replace(of_the_cpu, "") for name in names]
@@ -61,7 +61,7 @@ def benchmarks(quick: bool) -> list[str]:
 
 
 def steps(options: argparse.Namespace) -> list[Step]:
-    """What is done, in this order."""
+    """All steps, in order."""
     device, output = options.device, options.output
     python = sys.executable
     pytest = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", device)
@@ -122,7 +122,7 @@ def steps(options: argparse.Namespace) -> list[Step]:
 
 
 def run(step: Step, output: Path) -> dict[str, Any]:
-    """Runs a step, its output in a log; what came of it."""
+    """Runs a step with its output in a log; returns the outcome."""
     record: dict[str, Any] = {"group": step.group, "command": list(step.command)}
     if step.skip:
         return {**record, "outcome": SKIPPED, "why": step.skip}
@@ -151,7 +151,7 @@ def run(step: Step, output: Path) -> dict[str, Any]:
 
 
 def verdict(steps: Sequence[Step], records: dict[str, Any], name: str) -> list[str]:
-    """At most ten lines: one for the card, one a group, one for what to do."""
+    """At most ten lines: one for the card, one per group, one for what to do next."""
     lines = [f"gpn_ops on {name}"]
     failed = []
     for group in dict.fromkeys(step.group for step in steps):

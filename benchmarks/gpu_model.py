@@ -1,38 +1,38 @@
-"""What pooling costs on a GPU by a model: launches, waits of the host, bytes, operations, milliseconds.
+"""Models the cost of pooling on a GPU: launches, host waits, bytes, operations, milliseconds.
 
     python benchmarks/gpu_model.py                    # all of it, into results/gpu_model.json
-    python benchmarks/gpu_model.py --method ParsePooling TopK --workload a --form layer   # these rows anew
-    python benchmarks/gpu_model.py --method ParsePooling --also operators memory          # these tables too
+    python benchmarks/gpu_model.py --method ParsePooling TopK --workload a --form layer   # update these rows
+    python benchmarks/gpu_model.py --method ParsePooling --also operators memory          # and these tables
     python benchmarks/gpu_model.py --table            # the saved result, in Markdown
     python benchmarks/gpu_model.py --page             # the same, into docs/cuda.md
 
-No GPU takes part. A module runs on the CPU, forward and backward, while every operator is noted
-(:class:`Tally`), and counted as CUDA would run it:
+This needs no GPU. A module runs on the CPU, forward and backward. Every operator is recorded
+(:class:`Tally`) and counted as CUDA would run it:
 
 - Ours: launches, waits and bytes are those of their CUDA kernels on the emulated device
-  (``benchmarks/emulated.py``), CUB's kernels and memsets included. A word that threads ask for counts as an
-  operation.
-- PyTorch's: launches and waits come from :data:`RULES`, with the file of PyTorch that holds them, and whether
-  it was read for this. **Nobody has measured them.** Bytes are those of the tensors read and written, each
-  element once; operations are those of torch's FlopCounterMode for products, else one for each element. An
-  operator that has no rule is an error.
+  (``benchmarks/emulated.py``), including CUB's kernels and memsets. Each word that a thread accesses counts
+  as an operation.
+- PyTorch's: launches and waits come from :data:`RULES`, which also name the source file in PyTorch and say
+  whether it was read for this. **Nobody has measured them.** Bytes are those of the tensors read and written,
+  each element once. Operations are those of torch's FlopCounterMode for products, else one per element. An
+  operator without a rule is an error.
 
 The time is the larger of the host's (:data:`LAUNCH`, :data:`WAIT`) and the device's: the sum over kernels of
 the larger of bytes and operations over what the card (:data:`CARDS`) reaches.
 
-Some of it is carried on from smaller runs:
+Some figures are extrapolated from smaller runs:
 
-- The kernels of our operators run on 8 and on 16 of the 128 channels; bytes and operations continue the
-  straight line, which ``tests/test_gpu_model.py`` checks. Those of MLPs (:data:`PRODUCTS`) run on
-  24 too and continue the parabola; to the words that their threads ask for come the operations of their
-  matrix products. Calls of the same operator with arguments of the same shapes, as for the tiles of an MLP,
-  are counted once.
-- Workload b runs with one of the ten graphs, c with 1/8 of the nodes and edges. A tile shrinks with them, so
-  there are as many of them as at full size, and so does what may be kept for backward; what has rows is
-  multiplied, what is as large as a parameter is not. Launches and waits of our operators are those of the
-  smaller run, whose tiles are still too large for CUB to sort in one block: at full size, ids have up to 3
-  bits more each, so coarsening and pairing may sort in one pass more, of two launches; of b, the sorts over
-  all nodes take CUB's long way, some 7 launches more for each.
+- The kernels of our operators run on 8 and 16 of the 128 channels; bytes and operations are extrapolated
+  linearly, which ``tests/test_gpu_model.py`` checks. The kernels of MLPs (:data:`PRODUCTS`) also run on 24
+  channels and are extrapolated along a parabola; the operations of their matrix products are added to the
+  words that their threads access. Calls of the same operator with arguments of the same shapes, as for the
+  tiles of an MLP, are counted once.
+- Workload b runs with one of the ten graphs, c with 1/8 of the nodes and edges. Tiles shrink alike, so
+  there are as many as at full size, and so does the limit on what is kept for backward. Figures of tensors
+  with rows are multiplied, those of tensors the size of a parameter are not. Launches and waits of our
+  operators are those of the smaller run, whose tiles are still too large for CUB to sort in one block. At
+  full size, ids have up to 3 more bits each, so coarsening and pairing may sort in one more pass of two
+  launches. In b, each sort over all nodes takes CUB's long path, with some 7 more launches.
 """
 
 import argparse
@@ -264,12 +264,12 @@ def tensors(values: Any) -> list[Tensor]:
 
 @functools.cache
 def results_of_schema(func: Any) -> frozenset[str]:
-    """The names of those arguments that are only written."""
+    """The names of the arguments that are only written."""
     return frozenset(argument.name for argument in func._schema.arguments if argument.is_out)
 
 
 def elements(tensor: Tensor) -> int:
-    """Those in memory: what is expanded is there once."""
+    """The elements in memory: expanded ones count once."""
     if tensor.layout is not torch.strided:
         return tensor._nnz()
     count = 1
@@ -279,10 +279,10 @@ def elements(tensor: Tensor) -> int:
 
 
 class Tally(emulation.Recorder):
-    """Notes the operators of PyTorch and ours; :meth:`kernels` counts them.
+    """Records the operators of PyTorch and ours; :meth:`kernels` counts them.
 
     Args:
-        scale: How many times larger the workload meant is than the one that runs.
+        scale: How many times larger the modelled workload is than the one that runs.
     """
 
     def __init__(self, scale: int = 1) -> None:
@@ -331,7 +331,7 @@ class Tally(emulation.Recorder):
         self.most_held = max(self.most_held, self.bytes_held())
 
     def bytes_held(self) -> int:
-        """What modules hold beside their inputs and parameters."""
+        """The bytes that modules hold beside their inputs and parameters."""
         self.held = {key: (held, size) for key, (held, size) in self.held.items() if not held.expired()}
         return sum(size for _, size in self.held.values())
 
@@ -340,7 +340,7 @@ class Tally(emulation.Recorder):
         return bool(strided) and all(v.untyped_storage().data_ptr() in self.host for v in strided)
 
     def to_host(self, tensor: Tensor) -> Tensor:
-        """A copy as ``Tensor.cpu`` makes it, which the host waits for."""
+        """A copy by ``Tensor.cpu``, for which the host waits."""
         return self.keep_on_host(tensor.detach().clone())
 
     def keep_on_host(self, tensor: Tensor) -> Tensor:
@@ -376,7 +376,7 @@ class Tally(emulation.Recorder):
         )
 
     def times(self, tensor: Tensor) -> int:
-        """Parameters are as large in the workload meant."""
+        """The factor for a tensor. Parameters do not grow with the workload."""
         return 1 if all(size in (1, CHANNELS) for size in tensor.shape) else self.scale
 
     def size(self, values: Sequence[Tensor]) -> float:
@@ -440,7 +440,7 @@ FACTORIES = (
 
 
 class HostFactories(TorchFunctionMode):
-    """What is made without a device, or on "cpu" by name, stays on the host."""
+    """Tensors made without a device, or on "cpu" by name, stay on the host."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__()
@@ -479,7 +479,7 @@ CHUNK, ROWS, PAIRS_OF_NODE = 256, 32, 4
 
 
 def narrowed(call: emulation.Call, channels: int) -> emulation.Call:
-    """The same call on the first channels."""
+    """The same call on the first channels only."""
 
     def cut(value: Any) -> Any:
         if isinstance(value, list):  # parameters
@@ -508,7 +508,7 @@ def shapes(call: emulation.Call) -> str:
 
 
 def product_operations(call: emulation.Call) -> float:
-    """Of all hidden layers, once for every row, which may be that of a pair."""
+    """The operations of all hidden layers, for one pass over the rows, which may be pairs."""
     hidden = [weight for weight in call.arguments.get("parameters", [])[:-2] if weight.dim() == 2]
     if not hidden:
         return 0
@@ -517,8 +517,8 @@ def product_operations(call: emulation.Call) -> float:
 
 
 def saved_operations(call: emulation.Call) -> float:
-    """Of `gather_gradients`, in the first hidden layer: for pairs that are taken by their first nodes, one
-    product of two, for two more where a node or a block's rows end."""
+    """The operations that `gather_gradients` saves in the first hidden layer: for pairs grouped by first
+    node, one product of two, minus two at each end of a node or of a block's rows."""
     saved = 0
     for chunk in call.arguments["pairs"][0].sort().values.split(CHUNK):
         if (chunk[-1] - chunk[0] + 1) * PAIRS_OF_NODE <= len(chunk):
@@ -528,7 +528,7 @@ def saved_operations(call: emulation.Call) -> float:
 
 
 def carried_on(amounts: Sequence[float]) -> float:
-    """To all channels, what was counted on FEW, twice and, if there is a third, three times as many."""
+    """Extrapolates to all channels from counts on FEW, twice and, if given, three times as many."""
     steps = CHANNELS / FEW - 1
     first, second = amounts[0], amounts[1] - amounts[0]
     bend = amounts[2] - 2 * amounts[1] + amounts[0] if len(amounts) > 2 else 0
@@ -569,7 +569,7 @@ def count_ours(calls: Sequence[emulation.Call], scale: int = 1) -> list[list[Ker
 
 
 def peak_bytes(method: str, load: Load) -> int:
-    """The most that a layer holds at a time, forward and backward, beside its inputs and parameters."""
+    """The peak memory of a layer, forward and backward, beside its inputs and parameters."""
     tally, _ = run(method, "layer", load)
     by_width = [emulation.count(narrowed(call, k * FEW) for call in tally.calls) for k in (1, 2)]
     inside = [
@@ -580,7 +580,7 @@ def peak_bytes(method: str, load: Load) -> int:
 
 @contextlib.contextmanager
 def as_on_cuda(tally: Tally) -> Iterator[None]:
-    """Where Python code asks for the device, it is answered as for CUDA."""
+    """Python code that asks for the device gets the answer for CUDA."""
     rows = tiles.tile_rows
     cuda = torch.device("cuda")
 
@@ -637,7 +637,7 @@ def phases(method: str, form: str, load: Load) -> dict[str, list[Kernel]]:
 
 
 def run(method: str, form: str, load: Load) -> tuple[Tally, int]:
-    """What is noted, and how much of it is of the forward pass."""
+    """The record, and how much of it belongs to the forward pass."""
     torch.manual_seed(0)
     workload = load.run
     edge_index, num_nodes = workload.edge_index(), workload.graphs * workload.nodes
@@ -675,7 +675,7 @@ def summary(kernels: Sequence[Kernel]) -> dict[str, Any]:
 
 
 def as_one_graph(kernels: Sequence[Kernel]) -> dict[str, Any]:
-    """The same as a CUDA graph: one launch, and one wait of the host, which reads whether all did fit."""
+    """The same as a CUDA graph: one launch, and one host wait to read whether the batch fitted."""
     cost = summary(kernels)
     if cost["waits"] > 0:
         raise AssertionError(
@@ -704,7 +704,7 @@ def modelled(method: str, form: str, workload: str) -> dict[str, Any]:
 
 
 def rule_table() -> str:
-    """What PyTorch's operators launch, in Markdown."""
+    """The launches of PyTorch's operators, in Markdown."""
     groups: dict[Rule, list[str]] = {}
     for name, rule in RULES.items():
         groups.setdefault(rule, []).append(f"`{name}`")
@@ -811,8 +811,8 @@ def wanted_points(
 
 
 def updated(saved: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    """The saved result, with what was counted in the place of what it had. One by another rule, or on other
-    workloads, counts for nothing."""
+    """The saved result, updated with new counts. Saved results by another rule, or on other workloads, are
+    discarded."""
     terms = {
         "workloads": {name: load.text for name, load in LOADS.items()},
         "rule": {"launch": LAUNCH, "wait": WAIT, "cards": {c: card._asdict() for c, card in CARDS.items()}},

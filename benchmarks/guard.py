@@ -1,11 +1,11 @@
 """Fails when a hot path gets more than 5 % worse: `make guard`.
 
-Compared are figures that no load on the machine disturbs: instructions of the CPU kernels on one thread,
-counted by callgrind, and peak bytes of the layer and its operators. What they were is in baseline.json beside
-this file; `--update` writes it anew, for a commit that says why.
+It compares figures that do not depend on the load of the machine: instructions of the CPU kernels on one
+thread, counted by callgrind, and peak bytes of the layer and its operators. The baseline is in baseline.json
+beside this file; `--update` rewrites it, for a commit that says why.
 
-Instructions depend on the compiler: they are only compared with the one they were recorded with, and where
-valgrind is there.
+Instructions depend on the compiler. They are compared only if it is the compiler of the baseline and valgrind
+is installed.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def measure_bytes() -> dict[str, int]:
 
 
 def compare(kind: str, now: dict[str, int], then: dict[str, int]) -> list[str]:
-    """The names of what got worse, or has no baseline."""
+    """The names of the figures that got worse or have no baseline."""
     worse = []
     for name, figure in now.items():
         ratio = figure / then[name] if name in then else float("inf")

@@ -1,12 +1,12 @@
-"""Time of the pooling layer, all defaults, beside the matrix products that it cannot do without.
+"""Time of the pooling layer with all defaults, compared with the matrix products that it needs.
 
     python benchmarks/layer.py --device cpu|cuda [--hubs] [--quick]
 
 A batch of 10 dense graphs (edge probability 0.2, n nodes each), or with --hubs a real graph whose largest hub
-has 88,858 neighbours beside a random one as large; 128 channels, forward without gradients. The measure are
-the bare matrix products that score each undirected edge once, outputs preallocated. `Algorithm 1` is the
-paper's listing alone, without the rest of a layer. The layer is checked against the paper's formulas before
-anything is timed. Its memory, and more peers: memory.py and speed.py.
+has 88,858 neighbours and a random one of the same size; 128 channels, forward without gradients. The baseline
+is the bare matrix products that score each undirected edge once, with preallocated outputs. `Algorithm 1` is
+the paper's listing alone, without the rest of a layer. The layer is compared with the paper's formulas before
+anything is timed. See memory.py and speed.py for memory and more peers.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ def dense_batch(num_nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def validate(device: torch.device) -> None:
-    """The layer gives what the paper's formulas give."""
+    """Checks that the layer agrees with the paper's formulas."""
     torch.manual_seed(0)
     edge_index, x = common.random_graph(40, 80)[0].to(device), torch.randn(40, 8, device=device)
     pool = ParsePooling(8).to(device)
@@ -59,7 +59,7 @@ def validate(device: torch.device) -> None:
 
 @torch.no_grad()
 def measure(kind: str, num_nodes: int, edge_index: Tensor, batch: Tensor) -> dict[str, Any]:
-    """Median seconds of the layer, its measure and its peers, and of the layer's parts."""
+    """Median seconds of the layer, its baseline and its peers, and of the layer's parts."""
     torch.manual_seed(0)
     device, n = batch.device, batch.numel()
     x = torch.randn(n, CHANNELS, device=device)

@@ -2,12 +2,12 @@
 
     python benchmarks/memory.py --device cpu|cuda [--backward] [--quick]
 
-Erdos-Renyi graphs with 2n undirected edges, both directions stored, 128 channels. Counted are the bytes that
-the allocator handed out above the inputs, at their peak, exactly: on CUDA its own statistics, on the CPU the
+Erdos-Renyi graphs with 2n undirected edges, both directions stored, 128 channels. The figure is the exact
+peak of the bytes that the allocator handed out, above the inputs: on CUDA from its statistics, on the CPU the
 running sum over its reports to torch's profiler. With --backward the features require a gradient; gradients
 of features and parameters count. Every point runs in its own process, with its memory limited by CUDA's
 allocator or, on the CPU, by the system; a method that runs out of memory or time is marked so and is not
-tried at larger sizes. Results are saved method by method; --resume goes on after the last.
+tried at larger sizes. Results are saved method by method; --resume continues after the last.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def measure(method: Method, num_nodes: int, device: torch.device, backward: bool
 
 
 def known_size(device: torch.device) -> int:
-    """An op of known size: 6 MiB at its peak, in pieces that no allocator rounds up."""
+    """A function of known peak memory: 6 MiB, in pieces that no allocator rounds up."""
 
     def op() -> torch.Tensor:
         first = torch.empty(1 << 20, dtype=torch.float32, device=device)
@@ -54,7 +54,7 @@ def known_size(device: torch.device) -> int:
 
 
 def run(options: argparse.Namespace, device: torch.device, results: list[dict[str, Any]]) -> Iterator[None]:
-    """Add to the results, which may be those of an earlier start; yields after every method."""
+    """Adds to the results, which may come from an earlier start; yields after every method."""
     limits = common.limits(options)
     exact = common.isolated(known_size, device, **{**limits, "seconds": 60})
     assert exact == 6 << 20, f"the measuring of memory is off: {exact}"

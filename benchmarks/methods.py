@@ -1,7 +1,8 @@
-"""The pooling methods that are measured beside each other, each from its own library as a user would use it.
+"""The pooling methods to compare, each from its own library and used as a user would.
 
-A method makes its module for a number of channels and of nodes a graph, and is called with (x, edge_index,
-batch). What it keeps, learns and needs is listed beside it: figures alone would compare unlike things.
+A method makes its module for a number of channels and of nodes per graph, and is called with (x, edge_index,
+batch). Its entry also says what it keeps, learns and needs, because figures alone would compare unlike
+methods.
 """
 
 import importlib
@@ -78,7 +79,7 @@ class Multiset(torch.nn.Module):
 
 
 class InPyGManner(torch.nn.Module):
-    """Layers that are called as pool(x, edge_index, batch=batch)."""
+    """Calls layers as pool(x, edge_index, batch=batch)."""
 
     def __init__(self, pool: torch.nn.Module) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class InPyGManner(torch.nn.Module):
 
 
 class InTGPManner(torch.nn.Module):
-    """Poolers of torch-geometric-pool, which is imported here and not before."""
+    """Poolers of torch-geometric-pool, which is imported only here."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         super().__init__()
@@ -197,7 +198,7 @@ COLUMNS = ["keeps all nodes", "learns the ratio", "dense"]
 
 
 def outputs(result: Any) -> list[Tensor]:
-    """The tensors of a result that carry a gradient, wherever they stand in it."""
+    """The tensors of a result that carry a gradient, at any depth."""
     if isinstance(result, Tensor):
         return [result] if result.requires_grad else []
     if isinstance(result, tuple | list):
@@ -207,12 +208,12 @@ def outputs(result: Any) -> list[Tensor]:
 
 
 def named(name: str) -> Method:
-    """The method of this name."""
+    """The method with this name."""
     return next(method for method in METHODS if method.name == name)
 
 
 def available() -> list[Method]:
-    """The methods that can be measured here; says which cannot, and why."""
+    """The methods that can be measured here; prints which cannot, and why."""
     reasons = {method.name: method.missing() for method in METHODS}
     for reason in filter(None, reasons.values()):
         print(f"!! {reason}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How fast ``gpn_ops.parse`` is, beside its peers and beside the memory-bandwidth limit.
+"""Time of ``gpn_ops.parse``, compared with its peers and with the memory-bandwidth limit.
 
 Sparse graphs have 2n undirected edges, the dense one n^2/10; both directions are stored. Methods:
 
@@ -7,15 +7,15 @@ Sparse graphs have 2n undirected edges, the dense one n^2/10; both directions ar
   limit           reading both rows and the scores once, plus one random gather of n entries
   numpy + scipy   maximum.reduceat for the dominant edges, scipy's connected components (sorted edges only)
   reference       the vectorised plain-PyTorch version
-  algorithm 1     the paper's listing, literally, while it is bearable
+  algorithm 1     the paper's listing, literally, as long as it is fast enough
 
-  components, and scipy's beside it, are those of all edges and not of the dominant ones alone
+  components, ours and scipy's, are those of all edges, not of the dominant ones alone
 
-With --busy N the same while N other processes are busy.
-With --hubs instead a real graph whose largest hub has 88,858 neighbours, beside a random one as large.
+--busy N measures while N other processes are busy.
+--hubs takes a real graph whose largest hub has 88,858 neighbours, and a random one of the same size.
 
-All are checked against each other before anything is timed. `--instructions` also counts instructions per
-edge of the CPU kernels with callgrind (needs valgrind and cmake): no load on the machine disturbs that.
+All results are compared with each other before anything is timed. `--instructions` also counts instructions
+per edge of the CPU kernels with callgrind (needs valgrind and cmake), which no load on the machine disturbs.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def graphs(sizes: list[int]) -> Iterator[tuple[str, Tensor, Tensor, int]]:
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """That many processes compete for the processors."""
+    """Runs this many processes that compete for the processors."""
     loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

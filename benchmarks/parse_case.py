@@ -1,4 +1,4 @@
-"""One graph to parse: the operator, its peers and the limit, checked against each other and timed."""
+"""One graph to parse: the operator, its peers and the limit, compared with each other and timed."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ REFERENCE_NODES = 1_000_000
 
 
 def numpy_and_scipy(row: np.ndarray, col: np.ndarray, scores: np.ndarray, num_nodes: int) -> np.ndarray:
-    """What one writes without this operator: the components, numbered by scipy."""
+    """The code that a user would write without this operator: the components, numbered by scipy."""
     start = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
     highest = np.maximum.reduceat(scores, start)
     reaches = np.flatnonzero(scores == np.repeat(highest, np.diff(np.r_[start, row.size])))
@@ -29,7 +29,7 @@ def numpy_and_scipy(row: np.ndarray, col: np.ndarray, scores: np.ndarray, num_no
 
 
 def scipy_components(row: np.ndarray, col: np.ndarray, num_nodes: int) -> np.ndarray:
-    """The components of all edges; they are read as scipy wants them, which is part of the way."""
+    """The components of all edges. Converting them to scipy's format counts."""
     edges = coo_array((np.ones(row.size, np.int8), (row, col)), shape=(num_nodes, num_nodes))
     return connected_components(edges, directed=False)[1]
 

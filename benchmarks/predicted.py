@@ -1,12 +1,12 @@
-"""Time of the layers and models of the cost model on a device, beside what the model predicts for it.
+"""Time of the layers and models of the cost model on a device, compared with its predictions.
 
     python benchmarks/predicted.py --device cuda [--method ParsePooling TopK] [--workload a b] [--quick]
 
 The same modules on the same workloads as in gpu_model.py, at full size, forward and backward in training.
-Every point has a process of its own, with limits; what runs out of memory or time is marked so. The
-predictions are those of results/gpu_model.json. For a card that they do not name, give its peaks: --bandwidth
-in GB/s and --operations in float32 TFLOP/s (outside of tensor cores). The prediction is then made of the sums
-of bytes and operations, as if all were one kernel, and is less than the sum over kernels.
+Every point has its own process, with limits; one that runs out of memory or time is marked so. The
+predictions come from results/gpu_model.json. For a card that is not in it, give its peaks: --bandwidth in
+GB/s and --operations in float32 TFLOP/s (without tensor cores). The prediction then uses the sums of bytes
+and operations, as if all were one kernel, and is lower than the sum over kernels.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from gpn_ops.nn import ParsePooling
 
 
 class Peaks(NamedTuple):
-    """What a prediction is for: a card of the model by name, or another one by its peaks."""
+    """The card of a prediction: one of the model by name, or another by its peaks."""
 
     name: str | None
     peaks: gpu_cases.Card | None
 
 
 def inputs(workload: str, device: torch.device, quick: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """x, edge_index and batch; quick: as small as the model counts them, or smaller."""
+    """x, edge_index and batch; if quick, of the size that the model runs or smaller."""
     torch.manual_seed(0)
     size = gpu_cases.whole(workload)
     if quick:
@@ -69,7 +69,7 @@ def measure(method: str, form: str, workload: str, device: torch.device, quick: 
 
 
 def seconds_predicted(entry: dict[str, Any] | None, card: Peaks) -> float | None:
-    """Of an entry of gpu_model.json."""
+    """The predicted seconds of an entry of gpu_model.json."""
     if entry is None:
         return None
     both = entry["both"]

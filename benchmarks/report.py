@@ -2,8 +2,8 @@
 
     python benchmarks/report.py
 
-Figures are only ever written by the benchmarks themselves, into benchmarks/results; this puts them into
-words. `--check` writes nothing and fails if a page is not what the results say.
+Only the benchmarks write figures, into benchmarks/results; this turns them into pages. `--check` writes
+nothing and fails if a page does not match the results.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def page() -> str:
 
 
 def better(columns: dict[str, dict[str, float | str]]) -> str:
-    """The peers that need less than ours in some column, and how many times less at best."""
+    """The peers that need less than ours in some column, and the largest factor."""
     best: dict[str, float] = {}
     for name, ratio in ((name, ratio) for cells in columns.values() for name, ratio in cells.items()):
         if not isinstance(ratio, str) and ratio > 1:
@@ -93,7 +93,7 @@ def peers(measured: list[Saved]) -> list[str]:
 
 
 def readme() -> str:
-    """README.md with its tables of ratios made anew."""
+    """README.md with its tables of ratios updated."""
     measured = list(saved(("cpu",)))
     rows = [
         row

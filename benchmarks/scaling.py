@@ -1,13 +1,13 @@
-"""What a graph of any size costs to parse and coarsen on named machines: memory, wire, time, by the step.
+"""Estimates the cost of parsing and coarsening a graph on given machines: memory, network and time per step.
 
     python benchmarks/scaling.py                             # the tables of docs/scaling.md
     python benchmarks/scaling.py --nodes 1e10 --edges 1e11   # another graph
     python benchmarks/scaling.py --write docs/scaling.md     # put the tables into the page
 
 All figures are estimates. On CPUs: the costs that benchmarks/distributed.py measured (one thread, CPU time,
-shuffled edges), spread evenly over the threads, but no faster than the memory delivers the words. On GPUs:
-the high bound of benchmarks/traffic.py at the peak bandwidth of the card. On the wire: the bytes of the
-collectives at the peak rate of the link. Bandwidths are the vendors' public figures.
+shuffled edges), divided evenly among the threads, but no faster than the memory bandwidth. On GPUs: the high
+bound of benchmarks/traffic.py at the peak bandwidth of the card. On the network: the bytes of the collectives
+at the peak rate of the link. Bandwidths are the vendors' public figures.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SECONDS, GB = 1e-9, 1e9
 
 
 class Machine(NamedTuple):
-    """What one rank has, and how many of them there are."""
+    """The resources of one rank, and the number of ranks."""
 
     ranks: int
     memory: float  # GB
@@ -55,7 +55,7 @@ class Graph(NamedTuple):
 
 
 class Step(NamedTuple):
-    """On one rank: bytes held while it runs (beside the edges themselves), bytes sent, seconds."""
+    """A step on one rank: bytes held while it runs (beside the edges themselves), bytes sent, seconds."""
 
     name: str
     held: float
@@ -200,7 +200,7 @@ def cost_table(costs: dict[str, float]) -> str:
 
 
 def page_with(page: str, parts: dict[str, str]) -> str:
-    """The page with the text between the marks of each part replaced."""
+    """The page, with the text between the marks of each part replaced."""
     for name, text in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         page, count = re.subn(

@@ -9,14 +9,14 @@ Kinds of input, 128 channels, both directions stored:
   large graph    one graph of n nodes and 2n undirected edges
   hubs           a real graph of 304,031 nodes, the largest with 88,858 neighbours, where data/large has it
 
-With --paper instead those of the paper's figure: 50 graphs of n = 100 to 1,100 nodes and n^2/10 undirected
-edges each.
+--paper takes the inputs of the paper's figure instead: 50 graphs of n = 100 to 1,100 nodes and n^2/10
+undirected edges each.
 
-Warm-up first, then repeated calls with the device synchronised; median and quartiles. Every point runs in
-processes of its own, in rounds: each round measures every method once, so that a passing load on the machine
-meets them alike. A method that runs out of memory or time is marked so and is not tried at larger sizes. Our
-layer's clusters are compared with the plain-PyTorch reference before anything is timed. Results are saved
-size by size; --resume goes on after the last.
+After a warm-up, calls are repeated with the device synchronised; figures are medians and quartiles. Every
+point runs in its own processes, in rounds: each round measures every method once, so that a passing load on
+the machine affects all of them. A method that runs out of memory or time is marked so and is not tried at
+larger sizes. Our layer's clusters are compared with the plain-PyTorch reference before anything is timed.
+Results are saved size by size; --resume continues after the last.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def validate(kind: str, num_nodes: int, device: torch.device) -> bool:
 def measure(
     method: Method, kind: str, num_nodes: int, device: torch.device, backward: bool, threads: int
 ) -> list[float]:
-    """Seconds of some calls after a warm-up, or of the first where that takes a second."""
+    """Seconds of some calls after a warm-up, or of the first if that takes a second."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     x, edge_index, batch = inputs(kind, num_nodes, device)
@@ -103,7 +103,7 @@ PATIENCE = 10.0  # seconds; a method that takes longer is measured once
 def measure_size(
     methods: list[Method], kind: str, num_nodes: int, options: argparse.Namespace, device: torch.device
 ) -> Iterator[dict[str, Any]]:
-    """A result a method, all at one size."""
+    """One result per method, all at one size."""
     runs: dict[str, list[float]] = {method.name: [] for method in methods}
     failed: dict[str, str] = {}
     for turn in range(1 if options.quick else options.rounds):
@@ -126,8 +126,8 @@ def measure_size(
 
 
 def run(options: argparse.Namespace, device: torch.device, results: list[dict[str, Any]]) -> Iterator[None]:
-    """Add to the results, which may be those of an earlier start; yields after every size: who
-    stops a run of an hour keeps what it has measured."""
+    """Adds to the results, which may come from an earlier start; yields after every size, so that
+    a run stopped after an hour keeps its results."""
     kinds = {kind: sizes for kind, (_, _, sizes) in (PAPER if options.paper else KINDS).items()}
     if not options.quick and not options.paper and common.hub_file():
         kinds[common.HUBS] = (HUB_NODES,)

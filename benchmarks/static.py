@@ -1,13 +1,13 @@
-"""The classifier in static form beside its dynamic form, and what padding costs.
+"""The classifier in static form compared with its dynamic form, and the cost of padding.
 
     python benchmarks/static.py --device cpu [--dataset PROTEINS] [--padding] [--data-root data] [--quick]
 
-Padding: the batches of ten epochs of `python -m models.train <dataset>`, in buckets chosen by one epoch
-before. Time: forward and backward of some batches that are padded to the same size, by the preset's
-settings without dropout: in dynamic form, in static form with its levels as measured, and that compiled by
-inductor. In static form the time includes padding the batch and reading whether it did fit. Outputs and the
-gradient of every parameter are compared before anything is timed. With --padding nothing is timed: compiling
-takes minutes.
+Padding: the batches of ten epochs of `python -m models.train <dataset>`, in buckets chosen from the epoch
+before them. Time: forward and backward of some batches that are padded to the same size, with the preset's
+settings without dropout, in three forms: dynamic, static with measured levels, and static compiled by
+inductor. The time of the static forms includes padding the batch and reading whether it fitted. Outputs and
+the gradient of every parameter are compared before anything is timed. --padding times nothing, because
+compiling takes minutes.
 """
 
 import sys
@@ -42,13 +42,13 @@ def epoch(graphs: data.Graphs, batch_size: int, seed: int) -> list[Tensor]:
 
 
 def sizes(graphs: data.Graphs, batches: list[Tensor]) -> list[tuple[int, int]]:
-    """Their numbers of nodes and edges."""
+    """The numbers of nodes and edges of batches."""
     nodes, edges = graphs.node_ptr.diff(), graphs.edge_ptr.diff()
     return [(int(nodes[batch].sum()), int(edges[batch].sum())) for batch in batches]
 
 
 def padding(graphs: data.Graphs, batch_size: int, buckets: Buckets) -> list[dict[str, Any]]:
-    """How much is added to the batches, by the size they are padded to."""
+    """The padding that is added to the batches, by their padded size."""
     found: dict[Capacity, list[tuple[int, int]]] = {}
     for seed in range(1, EPOCHS + 1):
         for size in sizes(graphs, epoch(graphs, batch_size, seed)):
@@ -68,7 +68,7 @@ def padding(graphs: data.Graphs, batch_size: int, buckets: Buckets) -> list[dict
 def of_one_size(
     graphs: data.Graphs, batch_size: int, buckets: Buckets, device: torch.device
 ) -> list[data.Batch]:
-    """Batches of an epoch: of those that are padded to the most frequent size, the first ones."""
+    """The first batches of an epoch among those padded to the most frequent size."""
     by_size: dict[Capacity, list[Tensor]] = {}
     for batch in epoch(graphs, batch_size, 1):
         by_size.setdefault(buckets(*sizes(graphs, [batch])[0]), []).append(batch)
@@ -123,8 +123,8 @@ def step(model: torch.nn.Module, form: Callable[..., Prediction], batch: data.Ba
 
 
 def parents(tree: ParseTree, num_nodes: int) -> list[Tensor]:
-    """At every level, of every node that stands for a cluster of the level below, the node that stands for
-    its own cluster; all others stand for themselves."""
+    """For every level, the representative of the cluster of each node that represents a cluster of the level
+    below; all other nodes represent themselves."""
     found, below = [], torch.arange(num_nodes, device=tree.height.device)
     for level in tree.levels:
         node = below if level.index is None else below[level.index]
@@ -134,8 +134,8 @@ def parents(tree: ParseTree, num_nodes: int) -> list[Tensor]:
 
 
 def same_trees(one: ParseTree, other: ParseTree, batch: data.Batch) -> Tensor:
-    """Which graphs two forms have made the same trees of. Not quite all: two scores that rounding alone
-    sets apart may compare differently, and what comes after is then another computation."""
+    """The graphs that two forms parse into the same trees. Not quite all: two scores that differ only by
+    rounding may compare differently, and the computation then takes another course."""
     same = one.height == other.height
     pairs = zip(*(parents(tree.trimmed(), batch.x.size(0)) for tree in (one, other)), strict=False)
     for ours, theirs in pairs:
@@ -144,8 +144,8 @@ def same_trees(one: ParseTree, other: ParseTree, batch: data.Batch) -> Tensor:
 
 
 def check(model: torch.nn.Module, form: Callable[..., Prediction], batch: data.Batch) -> float:
-    """That a form gives the outputs and the gradient of every parameter that the model gives, on graphs
-    whose trees agree; all but a few do. Returns the largest error, as a part of its norm."""
+    """Checks that a form has the same outputs and gradients of all parameters as the model, on graphs whose
+    trees agree; all but a few do. Returns the largest error relative to the norm."""
     # With gradients: without, the compiled form would be compiled once more.
     same = same_trees(*(call(each, batch).tree.detach() for each in (model, form)), batch)
     share = float(same.double().mean())

@@ -1,9 +1,9 @@
-"""The bytes that the CUDA kernels have to move, the time that this implies on known cards, and how near a GPU
-comes to it.
+"""The bytes that the CUDA kernels must move, the time that this implies on known cards, and how close a GPU
+gets to it.
 
     python benchmarks/traffic.py --device cuda    # time each operator and compare with the bounds
 
-What a layer launches and costs, without a GPU, is in benchmarks/gpu_model.py.
+benchmarks/gpu_model.py models the launches and the cost of a layer without a GPU.
 
 Traffic has two bounds. Low: every word counts once, as if all accesses to neighbouring words met in a cache.
 High: an access to an unpredictable place costs a memory sector of 32 bytes. A time far above that of the high
@@ -27,7 +27,7 @@ DOCUMENTED = Size(nodes=1_000_000, edges=10_000_000, clusters=400_000, channels=
 
 
 def calls(size: Size, device: torch.device) -> tuple[Size, dict[str, Callable[[], object]]]:
-    """The operators on a random graph of about this size; the sizes that came out."""
+    """The operators on a random graph of about this size, and the resulting sizes."""
     edge_index, scores = (part.to(device) for part in common.random_graph(size.nodes, size.edges // 2))
     cluster = gpn_ops.parse(edge_index, scores, size.nodes)
     clusters = int(cluster.max()) + 1
@@ -46,13 +46,13 @@ def calls(size: Size, device: torch.device) -> tuple[Size, dict[str, Callable[[]
 
 
 def peak_bandwidth(name: str) -> float | None:
-    """GB/s of a card by the name that torch reports, if it is a known one."""
+    """GB/s of a card by the name that torch reports, if the card is known."""
     names = {card: card for card in CARDS} | DRIVER_NAMES
     return next((CARDS[card] for reported, card in names.items() if reported in name), None)
 
 
 def measure(size: Size, device: torch.device, bandwidth: float | None) -> dict[str, Any]:
-    """Seconds of every operator, and the bytes that the prediction says it moves."""
+    """Seconds of every operator, and the bytes that it is predicted to move."""
     size, functions = calls(size, device)
     results = []
     for operator, timing in common.timed(functions, device).items():

@@ -17,8 +17,8 @@ class Size(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One kernel, or one call of CUB. Bytes of words read and written once, and the scattered ones among
-    them."""
+    """One kernel, or one call of CUB: the bytes of words read and written once, and of the scattered ones
+    among them."""
 
     name: str
     per_edge: float = 0

@@ -3,11 +3,11 @@
     python benchmarks/training.py --device cpu|cuda [--datasets PROTEINS,NCI1,DD] [--models gpn,topk]
                                   [--data-root data] [--processor-time] [--quick]
 
-All models of `models/` on the same batches. A training step is forward, backward, clipping and optimiser,
-after two of them; "forward" is evaluation without gradients. Counted are the bytes that torch's allocator
-handed out during the step, at their peak, above what was held before: batch, weights and the optimiser's
-state. Every peak comes from a process of its own; in times, the models of a data set take turns. Before
-anything is measured, the loss and all gradients of a step must be finite.
+All models of `models/` run on the same batches. A training step is forward, backward, clipping and optimiser,
+after two warm-up steps; "forward" is evaluation without gradients. Memory is the peak of the bytes that
+torch's allocator handed out during the step, above those held before: batch, weights and the optimiser's
+state. Every peak comes from its own process; for times, the models of a data set take turns. Before anything
+is measured, the loss and all gradients of a step must be finite.
 """
 
 import argparse
@@ -52,12 +52,12 @@ SHARES = (0.25, 0.5, 1, 2)  # of the preset's batch size
 
 @functools.cache
 def loaded(dataset: str, root: Path) -> data.Graphs:
-    """A data set, which is the same for all models: read once, forked processes inherit it."""
+    """A data set, shared by all models: it is read once, and forked processes inherit it."""
     return data.load(configs.load(dataset), root, Path("data"))
 
 
 def first_graphs(dataset: str, num_graphs: int, root: Path) -> tuple[Tensor, int]:
-    """The first graphs of the training set, and how many nodes they have."""
+    """The first graphs of the training set, and their number of nodes."""
     graphs = loaded(dataset, root)
     chosen = graphs.split(0, 0).train[:num_graphs]
     return chosen, int((graphs.node_ptr[chosen + 1] - graphs.node_ptr[chosen]).sum())
@@ -94,7 +94,8 @@ def forward_step(run: Run, batch: data.Batch) -> Callable[[], None]:
 
 
 def validate(run: Run, batch: data.Batch) -> None:
-    """A step has a finite loss and finite gradients, and changes every weight that has one."""
+    """Checks that loss and gradients of a step are finite, and that it changes every weight with a
+    gradient."""
     run.model.train()
     loss, _ = run.step(batch, 0, batch.num_graphs)
     assert math.isfinite(loss), f"the loss is {loss}"
@@ -133,7 +134,7 @@ def measure_times(
 
 
 def to_accuracy(dataset: str) -> dict[str, dict[str, float]]:
-    """What the committed runs took until the epoch that they report: means over all of them."""
+    """The cost of the committed runs up to the epoch that they report, as means over all runs."""
     found = {}
     for model, name in configs.NAMES.items():
         path = ROOT / "models" / "results" / dataset / model / "runs.jsonl"
@@ -150,7 +151,7 @@ def to_accuracy(dataset: str) -> dict[str, dict[str, float]]:
 
 
 def measure(dataset: str, options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """All that is measured of a data set."""
+    """All measurements of a data set."""
     limits = common.limits(options) | {"seconds": options.time_limit}
     wanted = options.models.split(",") if options.models else list(configs.NAMES)
     if unknown := set(wanted) - set(configs.NAMES):

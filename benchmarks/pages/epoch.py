@@ -8,7 +8,7 @@ NOTES = """\
 Apart from its products, an epoch is memory traffic: normalisation, dropout, activations and message passing
 read and write a row of features for a few operations each. This matters more for narrow features, because a
 product performs as many operations per number as there are channels: 128 for PROTEINS and 256 for the others.
-High levels of the trees are small; their cost is that of the calls."""
+High levels of the trees are small, and calls dominate their cost."""
 
 
 def report(content: dict[str, Any]) -> str:

@@ -7,10 +7,10 @@ from methods import COLUMNS, METHODS
 
 CHANNELS = 128
 NOTES = """\
-Our layer holds tiles of edges and nodes instead of a row of features per edge, so its peak is what comes
-out, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part. The figures
-with backward are those of `recompute=True`: what is now the default, "auto", keeps what is small, which at
-1,000 nodes is 8,034 bytes per node in all (measured alone, later). From 10,000 nodes on it keeps nothing.
+Our layer holds tiles of edges and nodes instead of a row of features per edge, so its peak consists of the
+result, the scores and the coarse graph. At 1,000 nodes the tiles themselves are the larger part. The figures
+with backward are for `recompute=True`. The present default, "auto", keeps small results: at 1,000 nodes this
+makes 8,034 bytes per node in all (measured separately, later). From 10,000 nodes on it keeps nothing.
 
 EdgePooling calls torch for every edge. On the CPU, the record of its calls exceeds the memory beyond 10,000
 nodes, so its peak there is unknown.

@@ -5,7 +5,7 @@ from typing import Any
 import common
 
 NOTES = (
-    "What the cost model of [CUDA](cuda.md) predicts for a card is shown beside what was measured on it; "
+    "Times measured on a card, beside those that the cost model of [CUDA](cuda.md) predicts for it; "
     "above 1, the card took longer than predicted."
 )
 

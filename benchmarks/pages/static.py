@@ -7,13 +7,13 @@ import common
 DATASETS = ("PROTEINS", "NCI1")
 
 NOTES = """\
-Nodes and edges are padded together, to steps of one eighth, so that a batch gets as much padding as the
-scarcer of the two needs. The last batch of an epoch is smaller than the others and has a size of its own. The
-static form also has the work of the padding and of the graphs that have stopped shrinking; compiling joins
-what lies between the matrix products, and keeps up to 64 MiB an MLP for backward where the dynamic form keeps
-4. Two scores that rounding alone sets apart may compare differently, so a few graphs can have another tree,
-as they can in another dtype; they are left out where outputs and gradients are compared. What a GPU saves by
-the static form, launches and waits, is [modelled](cuda.md)."""
+Nodes and edges are padded together, to steps of one eighth, so the one that needs the larger step determines
+the padding of a batch. The last batch of an epoch is smaller than the others and has its own size. The static
+form also computes on padding and on graphs that have stopped shrinking. Compiling fuses the operations
+between the matrix products, and keeps up to 64 MiB per MLP for backward; the dynamic form keeps 4. Two scores
+that differ only by rounding may compare differently, so a few graphs can get a different tree, as they can in
+another dtype. They are excluded from the comparison of outputs and gradients. On a GPU the static form saves
+launches and waits; [a model](cuda.md) says how many."""
 
 
 def _added(buckets: list[dict[str, Any]], what: str) -> str:
