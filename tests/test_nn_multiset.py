@@ -71,7 +71,11 @@ def test_what_is_compiled_for_one_size_keeps_more(dynamic, most, kept, monkeypat
     torch.compile(DeepSets(6).double(), fullgraph=True, dynamic=dynamic, backend=noted)(
         x, cluster, num_clusters
     )
-    assert keeps == [kept, kept]
+    # torch 2.10 takes every compilation for an export, for which nothing is kept.
+    exports = bool(
+        torch.compile(lambda x: x + torch.compiler.is_exporting(), backend="eager")(torch.zeros(()))
+    )
+    assert keeps == 2 * [kept and not exports]
 
 
 @pytest.mark.usefixtures("tile_size")
