@@ -387,7 +387,8 @@ class _Graphs(NamedTuple):
         pairs, slot, count = torch.ops.gpn.undirected_padded(self.edge_index, num_nodes, num_pairs)
         pairs = torch.where(pairs < 0, num_nodes - 1, pairs)
         undirected = ops.Undirected(pairs, slot.clamp(min=0))
-        return self._replace(undirected=undirected), count[1] <= num_pairs
+        # As an operator, torch.compile of torch 2.10 would branch on the result.
+        return self._replace(undirected=undirected), count[1].le(num_pairs)
 
     def split(self, wanted: Tensor, num_nodes: int, num_edges: int, left: "list[_Graphs]") -> "_Graphs":
         """The wanted graphs, which have these numbers of nodes and edges. The others are appended to
