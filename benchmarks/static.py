@@ -137,6 +137,7 @@ def same_trees(one: ParseTree, other: ParseTree, batch: data.Batch) -> Tensor:
     """The graphs that two forms parse into the same trees. Not quite all: two scores that differ only by
     rounding may compare differently, and the computation then takes another course."""
     same = one.height == other.height
+    # A graph with a cluster at a level that only one form has differs in height already.
     pairs = zip(*(parents(tree.trimmed(), batch.x.size(0)) for tree in (one, other)), strict=False)
     for ours, theirs in pairs:
         same[batch.batch[ours != theirs]] = False
